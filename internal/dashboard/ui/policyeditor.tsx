@@ -4,11 +4,13 @@ import { call, Problem, request, type Call, type Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Loaded, Panel, Table } from "./components";
 import { count } from "./format";
 import { Icon } from "./icons";
-import type { Stored } from "./policy";
 import { ProblemNotice } from "./problem";
 import { useLoad } from "./resource";
 import { link } from "./router";
 import { notify } from "./toasts";
+
+/** Stored is the policy of a token as it was read, with its entity tag. */
+export type Stored = { policy?: Policy; etag?: string };
 
 export type Policy = Schemas["ToolPolicy"];
 type Rule = { tool: string; args: string };

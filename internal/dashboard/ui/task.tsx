@@ -10,7 +10,7 @@ import { link, parameter } from "./router";
 import { can } from "./session";
 import { Output } from "./taskoutput";
 import type { Task as Summary } from "./tasklist";
-import { AgentLink, TaskState, what } from "./tasks";
+import { AgentLink, TaskState, what } from "./taskparts";
 
 type Detail = Schemas["TaskDetail"];
 

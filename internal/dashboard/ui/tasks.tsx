@@ -1,29 +1,16 @@
 // The list of tasks.
 import { useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
-import { AsCurl, Badge, Empty, Filter, Loaded, Page, Panel, Search, Table, Time } from "./components";
+import { AsCurl, Empty, Filter, Loaded, Page, Panel, Search, Table, Time } from "./components";
 import { between, count } from "./format";
 import { FormDialog } from "./form";
 import { kinds, useGet } from "./resource";
 import { link, navigate, parameter, setParameters } from "./router";
 import { can, manages, me } from "./session";
 import { useTaskList, type Selection, type Task } from "./tasklist";
+import { AgentLink, TaskState, what } from "./taskparts";
 
 const states: [string, string][] = [["", "Any state"], ["new", "New"], ["running", "Running"], ["done", "Done"], ["failed", "Failed"], ["cancelled", "Cancelled"]];
-
-/** TaskState shows the state of a task, and what an open task waits for. */
-export function TaskState({ task }: { task: Task }) {
-  const open = task.state === "new" || task.state === "running";
-  if (open && task.waiting_for) return <Badge state="waiting" text={(task.waiting_for === "worker" ? "queued" : "waiting for " + task.waiting_for) + (task.wait_cause ? ": " + task.wait_cause.replaceAll("_", " ") : "")} />;
-  if (task.state === "done") return <Badge state="completed" text="done" />;
-  return <Badge state={task.state} of={task.state === "cancelled" ? "" : undefined} />;
-}
-
-/** what names the work of a task: its capabilities, its agent type, or its class. */
-export const what = (t: Task) => t.capabilities?.map((c) => c.replace(/^custom:/, "")).join(", ") || t.agent_type || t.class || "task";
-
-/** AgentLink is a link to an agent, or only its id if the token may not see agents. */
-export const AgentLink = ({ id }: { id: string }) => (can("agents:read") ? <a href={link("agents", id)}>{id}</a> : <>{id}</>);
 
 /** spans are the times that can be selected, in minutes before now. */
 const spans: [string, string, number][] = [["15m", "Last 15 minutes", 15], ["1h", "Last hour", 60], ["24h", "Last 24 hours", 1440], ["7d", "Last 7 days", 10_080]];

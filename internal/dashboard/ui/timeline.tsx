@@ -1,6 +1,11 @@
 // The steps of a workflow as bars over time.
+import type { Schemas } from "./api";
+import type { Node } from "./dag";
 import { duration, now, words } from "./format";
-import type { Item } from "./workflow";
+import type { StepTime } from "./runevents";
+
+/** Item is the data of one step. */
+export type Item = Node & { time?: StepTime; result?: Schemas["WorkflowTaskResult"] };
 
 /** ticks divides a span into at most five round parts. */
 function ticks(span: number): number[] {

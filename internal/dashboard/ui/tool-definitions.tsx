@@ -4,7 +4,7 @@ import { Action, Badge, Empty, Panel, Table, Time } from "./components";
 import { diff, type Line } from "./diff";
 import { link } from "./router";
 import { notify } from "./toasts";
-import { Class } from "./tools";
+import { Class } from "./toolparts";
 
 type Definition = Schemas["ToolDefinitionView"];
 type Shared = { path: string; reload: () => void };

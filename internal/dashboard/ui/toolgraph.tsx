@@ -9,8 +9,8 @@ import { Icon } from "./icons";
 import { ProblemNotice } from "./problem";
 import { kinds, useGet } from "./resource";
 import { link, parameter, setParameters } from "./router";
-import { theme } from "./shell";
-import { ToolsPage } from "./tools";
+import { theme } from "./theme";
+import { ToolsPage } from "./toolparts";
 
 type Path = Schemas["ToolPath"];
 

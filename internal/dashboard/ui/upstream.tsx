@@ -9,7 +9,7 @@ import { ProblemNotice } from "./problem";
 import { link, navigate } from "./router";
 import { administers, can } from "./session";
 import { Changes, Definitions } from "./tool-definitions";
-import { Class } from "./tools";
+import { Class } from "./toolparts";
 import { ServerForm } from "./upstreamform";
 
 type Server = Schemas["UpstreamView"];

@@ -4,7 +4,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks"
 import { query, request, type Call, type Schemas } from "./api";
 import { AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, Table, Tag, Time } from "./components";
 import { Checkpoint, Checkpoints, type CheckpointRecord } from "./checkpoint";
-import { Dag, type Node } from "./dag";
+import { Dag } from "./dag";
 import { Figures, type Figure } from "./figures";
 import { between, count, duration, words } from "./format";
 import { FormDialog } from "./form";
@@ -13,15 +13,11 @@ import { about, useGet, useLoad, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { stepTimes, useRunEvents, type StepTime } from "./runevents";
 import { can } from "./session";
-import { Timeline } from "./timeline";
+import { Timeline, type Item } from "./timeline";
 
 type View = Schemas["Workflow"];
-type Result = Schemas["WorkflowTaskResult"];
 type Graph = Schemas["WorkflowStateGraph"];
 type Run = { view: View; text: string };
-
-/** Item is the data of one step. */
-export type Item = Node & { time?: StepTime; result?: Result };
 
 const spacing = 300;
 const ended = (v: View) => ["complete", "error", "aborted", "rejected"].includes(v.status);

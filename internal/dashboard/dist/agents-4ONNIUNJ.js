@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-WRK6RCT5.js";import"./chunk-ATZ2TSOO.js";import"./chunk-GA2PO76C.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
