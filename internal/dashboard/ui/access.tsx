@@ -5,11 +5,8 @@ import { scopes, Tokens } from "./accesstokens";
 import { AsCurl, Facts, Page, Panel, Tabs, Tag, Time } from "./components";
 import { Problem } from "./api";
 import { link, parameter } from "./router";
-import { can, logOut, me } from "./session";
+import { can, logOut, manages, me } from "./session";
 import { notify } from "./toasts";
-
-/** manages reports whether the token can create other tokens and read those below it. */
-export const manages = () => can("admin") || Boolean(me.value?.token.agent_id);
 
 type Part = [id: string, title: string, part: () => preact.JSX.Element];
 

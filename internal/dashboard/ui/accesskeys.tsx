@@ -6,7 +6,7 @@ import { FormDialog, type FieldSpec } from "./form";
 import { about, useGet, useLoad, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { administers } from "./session";
-import { Secret } from "./webhooks";
+import { Secret } from "./secret";
 
 type Key = Schemas["PublicKeyView"];
 

@@ -7,7 +7,7 @@ import { count, moment, now } from "./format";
 import { kinds, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { can, identify, me, type Scope } from "./session";
-import { Secret } from "./webhooks";
+import { Secret } from "./secret";
 
 type Token = Schemas["TokenView"];
 type Issued = Schemas["TokenIssued"];

@@ -2,7 +2,8 @@
 import { useCallback, useState } from "preact/hooks";
 import { call, query, request, type Schemas } from "./api";
 import { AgentForm } from "./agentform";
-import { AgentBudget, childrenPath, levels, Name, type AgentRow } from "./agents";
+import { AgentBudget, levels, Name } from "./agentparts";
+import { childrenPath, type AgentRow } from "./agenttree";
 import { Series } from "./charts";
 import { Action, AsCurl, Badge, Budget, Empty, Facts, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
 import { Figures, type Figure } from "./figures";

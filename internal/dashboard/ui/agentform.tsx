@@ -1,7 +1,7 @@
 // The form that creates or changes an agent.
 import type { Schemas } from "./api";
 import { FormDialog, type FieldSpec } from "./form";
-import { levels } from "./agents";
+import { levels } from "./agentparts";
 
 /** AgentForm creates an agent below parent, or changes the given agent if its version is still that of etag. */
 export function AgentForm(p: { agent?: Schemas["AgentDetail"]; etag?: string; parent?: string; level?: number; close: () => void; done: (id: string) => void }) {

@@ -1,22 +1,16 @@
 // The tree of agents. Children are read when their parent is opened, 200 at a time, and only the rows on the screen are
 // drawn, so that the view works for 100,000 agents.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { query, type Schemas } from "./api";
+import { query } from "./api";
 import { AgentForm } from "./agentform";
-import { AsCurl, Badge, Budget, Empty, Loaded, Page, Panel, ProblemNotice, Search, Skeleton, Table, Tag } from "./components";
+import { AgentBudget, levels, Name } from "./agentparts";
+import { childrenPath, Tree, type AgentRow, type TreeRow } from "./agenttree";
+import { AsCurl, Badge, Empty, Loaded, Page, Panel, Search, Skeleton, Table } from "./components";
 import { count, short } from "./format";
 import { usePages, kinds } from "./resource";
 import { link, navigate, parameter } from "./router";
 import { can, me } from "./session";
-import { Tree, type TreeRow } from "./agenttree";
-
-export type AgentRow = Schemas["AgentItem"];
-
-/** levels are the names of the four levels. */
-export const levels = ["L0 system", "L1 orchestrator", "L2 agent", "L3 assistant"];
-
-/** childrenPath returns the page of an agent's children with their counts and budgets. */
-export const childrenPath = (parent: string, cursor?: string) => query("/api/v1/agents", { parent_id: parent, counts: true, usage: true, limit: 200, cursor });
+import { ProblemNotice } from "./problem";
 
 export function Agents() {
   const [creating, setCreating] = useState(false);
@@ -72,23 +66,6 @@ function Found({ path, text }: { path: string; text: string }) {
       </Loaded>
     </Panel>
   );
-}
-
-export function Name({ agent }: { agent: AgentRow }) {
-  return (
-    <span class="row">
-      <a href={link("agents", agent.id)}>{agent.name}</a>
-      <span class="faint">{agent.id}</span>
-      {agent.type && <Tag>{agent.type}</Tag>}
-    </span>
-  );
-}
-
-export function AgentBudget({ agent }: { agent: AgentRow }) {
-  const u = agent.usage;
-  if (!u) return <span class="faint">–</span>;
-  const limit = u.token_budget === null || u.token_budget === undefined ? null : u.token_budget + (u.additional_budget ?? 0);
-  return <Budget label={"Budget of " + agent.name} budget={limit} used={u.budget_scope === "subtree" ? u.subtree_used_today : u.used_today} />;
 }
 
 /** rowHeight is the height of a row of the tree, in pixels. */

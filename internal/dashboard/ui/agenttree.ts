@@ -1,7 +1,11 @@
 // The state of the tree of agents: the open parents, and the children that were read so far.
-import { call, Problem, type Schemas } from "./api";
+import { call, Problem, query, type Schemas } from "./api";
 import { onEvents, onGap, type LiveEvent } from "./live";
-import { childrenPath, type AgentRow } from "./agents";
+
+export type AgentRow = Schemas["AgentItem"];
+
+/** childrenPath returns the page of an agent's children with their counts and budgets. */
+export const childrenPath = (parent: string, cursor?: string) => query("/api/v1/agents", { parent_id: parent, counts: true, usage: true, limit: 200, cursor });
 
 /** TreeRow is a row: an agent, or the button for the next page of a parent's children. */
 export type TreeRow = { key: string; id: string; parent: string; depth: number; agent?: AgentRow; children: boolean; open: boolean; loading: boolean };

@@ -16,8 +16,16 @@ export class Problem extends Error {
     readonly code = "",
     readonly errors: FieldError[] = [],
     readonly requestID = "",
+    /** members are those of this code, such as tool_error */
+    readonly members: Record<string, unknown> = {},
   ) {
     super(detail);
+  }
+
+  /** text is the detail with the members that are short. */
+  get text(): string {
+    const short = Object.entries(this.members).filter(([, value]) => typeof value !== "object");
+    return short.length > 0 ? `${this.detail} (${short.map(([name, value]) => name + ": " + String(value)).join(", ")})` : this.detail;
   }
 
   /** of returns any thrown value as a problem. */
@@ -59,8 +67,9 @@ export async function problemOf(response: Response): Promise<Problem> {
   } catch {
     body = { detail: text.slice(0, 300) || response.statusText };
   }
+  const { type, title, status, detail, instance, code, request_id, errors, ...members } = body;
   if (response.status === 401 && !response.url.endsWith("/ui/session")) loggedIn.value = false;
-  return new Problem(response.status, body.detail || body.title || response.statusText, body.code, body.errors ?? [], body.request_id ?? response.headers.get("X-Request-Id") ?? "");
+  return new Problem(response.status, detail || title || response.statusText, code, errors ?? [], request_id ?? response.headers.get("X-Request-Id") ?? "", members);
 }
 
 /** call sends a call and returns the JSON of the response, undefined if it has none. */

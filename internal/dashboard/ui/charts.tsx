@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { short } from "./format";
-import { theme } from "./shell";
+import { theme } from "./theme";
 
 export type Values = { name: string; values: number[]; colour: number; fill?: boolean };
 

@@ -3,8 +3,9 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { call, Problem, type Call, type Schemas } from "./api";
-import { Action, AsCurl, Badge, CopyButton, Dialog, Facts, Loaded, Panel, ProblemNotice, Tag, Time } from "./components";
+import { Action, AsCurl, Badge, CopyButton, Dialog, Facts, Loaded, Panel, Tag, Time } from "./components";
 import { count, duration, words, type Tone } from "./format";
+import { ProblemNotice } from "./problem";
 import { at, escaped, indent, readable, sha256, visible } from "./rawjson";
 import type { Pages } from "./resource";
 import { notify } from "./toasts";

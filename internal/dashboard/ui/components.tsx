@@ -5,6 +5,7 @@ import { call, curl, Problem, type Call } from "./api";
 import { ago, count, mark, moment, short, tone, words, type Tone } from "./format";
 import { Icon, type IconName } from "./icons";
 import { navigate, parameter, setParameters, address } from "./router";
+import { ProblemNotice } from "./problem";
 import type { Resource } from "./resource";
 import { notify } from "./toasts";
 
@@ -72,20 +73,6 @@ export function Skeleton() {
   return (
     <div class="skeleton" role="status" aria-label="Loading">
       <i /> <i /> <i />
-    </div>
-  );
-}
-
-/** ProblemNotice shows the error response of the server. */
-export function ProblemNotice({ problem, retry }: { problem: Problem; retry?: () => void }) {
-  return (
-    <div class="notice bad" role="alert">
-      <Icon name="warning" />
-      <div>
-        <span>{problem.detail}</span>
-        {problem.requestID && <span class="faint">Request {problem.requestID}</span>}
-      </div>
-      {retry && <button onClick={retry}>Try again</button>}
     </div>
   );
 }
@@ -360,7 +347,7 @@ export function Action<T = unknown>(p: { label: string; call: Call | (() => Call
     } catch (thrown) {
       const failure = Problem.of(thrown);
       setProblem(failure);
-      if (!p.question) notify("bad", failure.detail);
+      if (!p.question) notify("bad", failure.text);
     }
     setBusy(false);
   };

@@ -2,7 +2,7 @@
 import { clock } from "./format";
 import type { LiveEvent } from "./live";
 import { link } from "./router";
-import { visible } from "./shell";
+import { visible } from "./sections";
 
 /** sectionOf is the view of what an event is about, by the first word of its type. */
 const sectionOf: Record<string, string> = { task: "tasks", agent: "agents", usage: "agents", ledger: "agents", worker: "agents", workflow: "workflows", upstream: "tools", tool: "tools" };

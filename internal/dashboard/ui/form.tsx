@@ -1,8 +1,9 @@
 // Forms show the errors of the API beside the fields that they are about.
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
-import { Problem, request, type Call } from "./api";
-import { AsCurl, Dialog, ProblemNotice } from "./components";
+import { Problem, request, type Call, type FieldError } from "./api";
+import { AsCurl, Dialog } from "./components";
+import { ProblemNotice } from "./problem";
 import { notify } from "./toasts";
 
 /** FieldSpec describes a member of the request's body. A "json" field is parsed; an empty one is left out. */
@@ -101,7 +102,7 @@ export function FormDialog<T>(opened: {
       }
     >
       {p.intro}
-      {problem && <ProblemNotice problem={problem} />}
+      {problem && <ProblemNotice problem={problem} errors={problem.errors.filter((e) => !wrong[memberOf(e)])} />}
       <form id={id} class="fields" onSubmit={send} noValidate>
         {p.fields.map((f) => (
           <Field key={f.name} spec={f} value={values[f.name]!} error={wrong[f.name]} change={(value) => setValues({ ...values, [f.name]: value })} />
@@ -227,11 +228,14 @@ function fromText(f: FieldSpec, value: string | boolean | string[] | undefined):
 
 const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
 
+/** memberOf returns the member of the body that an error is about, "" for others. */
+const memberOf = (e: FieldError) => (e.pointer ?? "").replace(/^#?\//, "").split("/")[0] ?? "";
+
 /** byField assigns the errors of a problem to the fields whose member they point to. */
 function byField(problem: Problem, fields: FieldSpec[]): Record<string, string> {
   const out: Record<string, string> = {};
   for (const e of problem.errors) {
-    const name = (e.pointer ?? "").replace(/^#?\//, "").split("/")[0] ?? "";
+    const name = memberOf(e);
     if (fields.some((f) => f.name === name)) out[name] = [out[name], e.detail].filter(Boolean).join(" ");
   }
   return out;

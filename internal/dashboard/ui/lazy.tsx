@@ -2,7 +2,8 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Problem } from "./api";
-import { Page, ProblemNotice, Skeleton } from "./components";
+import { Page, Skeleton } from "./components";
+import { ProblemNotice } from "./problem";
 
 /** lazy returns a component that load loads. */
 export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): ComponentType<P> {

@@ -1,7 +1,8 @@
 // The login: a token, or the single-use code of a link.
 import { useState } from "preact/hooks";
 import { Problem } from "./api";
-import { ProblemNotice } from "./components";
+import { ProblemNotice } from "./problem";
+
 import { logIn } from "./session";
 import { Brand } from "./shell";
 

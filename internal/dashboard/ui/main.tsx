@@ -17,7 +17,9 @@ import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
 import { followLinks, navigate, path } from "./router";
 import { confirmLogin, identify, listens, logIn, me } from "./session";
-import { Shell, theme, visible } from "./shell";
+import { visible } from "./sections";
+import { Shell } from "./shell";
+import { theme } from "./theme";
 import { notify } from "./toasts";
 
 /** views are the pages by the first part of the path, for a list and for one object. */

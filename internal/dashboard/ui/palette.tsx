@@ -5,7 +5,8 @@ import { call, query, type Schemas } from "./api";
 import { Icon, type IconName } from "./icons";
 import { link, navigate } from "./router";
 import { can } from "./session";
-import { address, sections, switchTheme, visible } from "./shell";
+import { address, sections, visible } from "./sections";
+import { switchTheme } from "./theme";
 
 const isOpen = signal(false);
 const isMac = /Mac|iPhone|iPad/.test(navigator.platform);

@@ -4,8 +4,8 @@ import { query, request, type Schemas } from "./api";
 import { Badge, Empty, Filter, Loaded, Panel, Table, Tag, Time } from "./components";
 import { useLoad, usePages } from "./resource";
 import { link, parameter } from "./router";
-import { PolicyEditor, type Policy } from "./policyeditor";
-import { ToolsPage } from "./tools";
+import { PolicyEditor, type Stored } from "./policyeditor";
+import { ToolsPage } from "./toolparts";
 
 type Token = Schemas["TokenView"];
 
@@ -73,8 +73,6 @@ function TokenName({ token: t, selected, every }: { token: Token; selected: bool
     </span>
   );
 }
-
-export type Stored = { policy?: Policy; etag?: string };
 
 /** TokenPolicy reads a token's policy; a token without one may call every tool. */
 function TokenPolicy({ id, token }: { id: string; token?: Token }) {

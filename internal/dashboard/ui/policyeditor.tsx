@@ -1,14 +1,17 @@
 // The editor of a token's tool policy, and the simulator of the policy that is being edited.
 import { useCallback, useEffect, useState } from "preact/hooks";
 import { call, Problem, request, type Call, type Schemas } from "./api";
-import { Action, AsCurl, Badge, Empty, Loaded, Panel, ProblemNotice, Table } from "./components";
+import { Action, AsCurl, Badge, Empty, Loaded, Panel, Table } from "./components";
 import { count } from "./format";
 import { Icon } from "./icons";
-import type { Stored } from "./policy";
+import { ProblemNotice } from "./problem";
 import { useLoad } from "./resource";
 import { link } from "./router";
 import { notify } from "./toasts";
-import { Class } from "./tools";
+import { Class } from "./toolparts";
+
+/** Stored is the policy of a token as it was read, with its entity tag. */
+export type Stored = { policy?: Policy; etag?: string };
 
 export type Policy = Schemas["ToolPolicy"];
 type Rule = { tool: string; args: string };

@@ -20,6 +20,9 @@ export function administers(): boolean {
   return scopes.value.has("admin") && !me.value?.token.agent_id;
 }
 
+/** manages reports whether the token can create other tokens and read those below it. */
+export const manages = () => can("admin") || Boolean(me.value?.token.agent_id);
+
 /** listens reports whether the token may read the stream of events. */
 export const listens = () => can("tasks:read", "tools:call", "agents:read", "agents:write");
 

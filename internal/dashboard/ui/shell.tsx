@@ -1,35 +1,17 @@
 // The frame around every view: navigation, search, the state of the event stream, and the theme.
-import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useCurrentInView } from "./components";
 import { count } from "./format";
-import { Icon, type IconName } from "./icons";
+import { Icon } from "./icons";
 import { position, reason, state } from "./live";
 import { openPalette, shortcut } from "./palette";
 import { link, path } from "./router";
-import { can, listens, logOut, me, type Scope } from "./session";
+import { address, visible } from "./sections";
+import { listens, logOut, me } from "./session";
 import { Problem } from "./api";
+import { switchTheme, theme } from "./theme";
 import { notify, Toasts } from "./toasts";
 import iconURL from "./icon-url";
-
-export type Section = { id: string; title: string; icon: IconName; key: string; scopes: Scope[] };
-
-/** sections are the parts of the page, the key that opens each after "g", and the scopes of which one is needed. */
-export const sections: Section[] = [
-  { id: "", title: "Overview", icon: "overview", key: "o", scopes: [] },
-  { id: "agents", title: "Agents", icon: "agents", key: "a", scopes: ["agents:read"] },
-  { id: "tasks", title: "Tasks", icon: "tasks", key: "t", scopes: ["tasks:read", "messages:send"] },
-  { id: "workflows", title: "Workflows", icon: "workflows", key: "w", scopes: ["tools:call", "workflows:approve"] },
-  { id: "tools", title: "Tools", icon: "tools", key: "l", scopes: ["tools:call"] },
-  { id: "webhooks", title: "Webhooks", icon: "webhooks", key: "h", scopes: ["webhooks:write"] },
-  { id: "access", title: "Access", icon: "access", key: "c", scopes: [] },
-  { id: "events", title: "Events", icon: "events", key: "e", scopes: ["tasks:read", "agents:read", "tools:call"] },
-];
-
-/** visible are the sections that the token may see. */
-export const visible = () => sections.filter((s) => s.scopes.length === 0 || can(...s.scopes));
-
-export const address = (s: Section) => (s.id ? link(s.id) : "/ui/");
 
 export function Brand() {
   return (
@@ -111,21 +93,6 @@ function Account() {
       </button>
     </span>
   );
-}
-
-const themeName = "comet-theme";
-const systemDark = matchMedia("(prefers-color-scheme: dark)");
-const chosen = signal<string | null>(localStorage.getItem(themeName));
-const systemIsDark = signal(systemDark.matches);
-systemDark.addEventListener("change", (e) => (systemIsDark.value = e.matches));
-
-/** theme returns the theme that is shown: light or dark. */
-export const theme = () => (chosen.value ?? (systemIsDark.value ? "dark" : "light")) as "light" | "dark";
-
-/** switchTheme changes between light and dark, and remembers it in this browser. */
-export function switchTheme() {
-  chosen.value = theme() === "dark" ? "light" : "dark";
-  localStorage.setItem(themeName, chosen.value);
 }
 
 function ThemeButton() {

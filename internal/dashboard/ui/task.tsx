@@ -1,15 +1,16 @@
 // One task: its state, why its agent was selected, its attempts, output, messages and events.
 import { useState } from "preact/hooks";
-import { type Schemas } from "./api";
+import { query, type Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
 import { describe } from "./eventline";
 import { Figures, type Figure } from "./figures";
-import { between, clock, count, duration } from "./format";
+import { between, clock, count, duration, words } from "./format";
 import { about, useGet, usePages } from "./resource";
 import { link, parameter } from "./router";
 import { can } from "./session";
 import { Output } from "./taskoutput";
-import { AgentLink, TaskState, what, type Task as Summary } from "./tasks";
+import type { Task as Summary } from "./tasklist";
+import { AgentLink, TaskState, what } from "./taskparts";
 
 type Detail = Schemas["TaskDetail"];
 
@@ -45,6 +46,7 @@ export function Task({ id }: { id: string }) {
                 <div>
                   <strong>{t.failure}</strong>
                   <span>{t.error}</span>
+                  {t.failure_detail !== undefined && <Json label="Details of the failure" value={t.failure_detail} />}
                 </div>
               </div>
             )}
@@ -60,7 +62,7 @@ export function Task({ id }: { id: string }) {
 function Part({ task, path }: { task: Detail; path: string }) {
   switch (parameter("tab")) {
     case "decision":
-      return <Decision of={task.decision} />;
+      return <Decision of={task.decision} agent={task.agent_id} />;
     case "messages":
       return <Messages path={path} id={task.id} />;
     case "events":
@@ -123,7 +125,7 @@ function Work({ task: t, path }: { task: Detail; path: string }) {
               ["Time limit", t.request.timeout_ms ? duration(t.request.timeout_ms) : ""],
               ["Retries", t.request.retries],
               ["Submitted", <Time at={t.created_at} />],
-              ["By token", <code>{t.owner}</code>],
+              ["By token", <a href={query(link("tasks"), { owner: t.owner })}><code>{t.owner}</code></a>],
               ["Session", t.session_id && <a href={link("tasks") + "?session=" + encodeURIComponent(t.session_id)}>{t.session_id}</a>],
             ]}
           />
@@ -168,17 +170,17 @@ function Partials({ path, id }: { path: string; id: string }) {
   );
 }
 
-/** Decision shows why this agent was selected: candidates with their scores, and why others were rejected. */
-function Decision({ of: d }: { of: Schemas["DecisionView"] | null }) {
+/** Decision shows why this agent was selected: the order of routing, and the agents that were considered with their scores. */
+function Decision({ of: d, agent }: { of: Schemas["DecisionView"] | null; agent: string | null }) {
   if (!d) return <Panel title="Decision"><Empty icon="agents" title="No agent has been selected yet" /></Panel>;
-  type Candidate = Schemas["CandidateView"] & { rejected?: boolean };
-  const rows: Candidate[] = [...d.candidates, ...d.rejected.map((c) => ({ ...c, rejected: true }))];
+  const chosen = d.verdict === "chosen" ? agent : null;
   return (
     <div class="stack">
       <Panel title="Decision">
         <Facts
           of={[
             ["Verdict", <Badge state={d.verdict} of={d.verdict === "chosen" ? "good" : "warn"} />],
+            ["Agent", chosen && <AgentLink id={chosen} />],
             ["Agents considered", count(d.considered)],
             ["Eligible", count(d.eligible)],
             ["Routing", d.routing?.reason],
@@ -187,22 +189,54 @@ function Decision({ of: d }: { of: Schemas["DecisionView"] | null }) {
           ]}
         />
       </Panel>
-      <Panel title="Candidates" flush>
-        <Table
-          label="Candidates"
-          rows={rows}
-          id={(c) => c.agent_id}
-          empty={<Empty icon="agents" title="No agent was considered" />}
-          columns={[
-            { title: "Agent", cell: (c) => <AgentLink id={c.agent_id} /> },
-            { title: "Score", number: true, cell: (c) => (c.rejected ? "–" : c.score.toFixed(3)) },
-            { title: "Load", number: true, cell: (c) => c.load + " %" },
-            { title: "Last used", cell: (c) => <Time at={c.last_used} /> },
-            { title: "Outcome", cell: (c) => (c.rejected ? <Badge state="rejected" of="" text={c.reason ?? "rejected"} /> : <Badge state="eligible" of="good" text={c.reason || "eligible"} />) },
-          ]}
-        />
-      </Panel>
+      {d.routing && <Routing of={d.routing} chosen={chosen} />}
+      <Candidates of={d} chosen={chosen} />
     </div>
+  );
+}
+
+/** Routing shows the agents in the order of routing, also the alternatives that were not selected. */
+function Routing({ of, chosen }: { of: Schemas["Routing"]; chosen: string | null }) {
+  const rows = [...(of.selected ?? []).map((a) => ({ ...a, alternative: false })), ...(of.alternatives ?? []).map((a) => ({ ...a, alternative: true }))];
+  return (
+    <Panel title="Routing" flush>
+      <Table
+        label="Routing"
+        rows={rows}
+        id={(a) => a.agent_id}
+        empty={<Empty icon="agents" title="No agent matches the intent" />}
+        columns={[
+          { title: "Agent", cell: (a) => <AgentLink id={a.agent_id} /> },
+          { title: "Score", number: true, cell: (a) => a.score.toFixed(3) },
+          { title: "Similarity", number: true, cell: (a) => a.similarity.toFixed(2) },
+          { title: "Outcome", cell: (a) => <Selected is={a.agent_id === chosen} otherwise={a.alternative ? "alternative, not selected" : "among the best, not assigned"} /> },
+        ]}
+      />
+    </Panel>
+  );
+}
+
+const Selected = ({ is, otherwise }: { is: boolean; otherwise: string }) => (is ? <Badge state="selected" of="good" /> : <Badge state="eligible" of="" text={otherwise} />);
+
+function Candidates({ of: d, chosen }: { of: Schemas["DecisionView"]; chosen: string | null }) {
+  type Candidate = Schemas["CandidateView"] & { rejected?: boolean };
+  const rows: Candidate[] = [...d.candidates, ...d.rejected.map((c) => ({ ...c, rejected: true }))];
+  return (
+    <Panel title="Candidates" flush>
+      <Table
+        label="Candidates"
+        rows={rows}
+        id={(c) => c.agent_id}
+        empty={<Empty icon="agents" title="No agent was considered" />}
+        columns={[
+          { title: "Agent", cell: (c) => <AgentLink id={c.agent_id} /> },
+          { title: "Score", number: true, cell: (c) => c.score.toFixed(3) },
+          { title: "Load", number: true, cell: (c) => c.load + " %" },
+          { title: "Last used", cell: (c) => <Time at={c.last_used} /> },
+          { title: "Outcome", cell: (c) => (c.rejected ? <Badge state="rejected" of="bad" text={"not eligible: " + words(c.reason ?? "rejected")} /> : <Selected is={c.agent_id === chosen} otherwise="eligible, not selected" />) },
+        ]}
+      />
+    </Panel>
   );
 }
 

@@ -1,25 +1,26 @@
 // The output and the log of a task, which are followed while the task runs.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Problem, problemOf, query, type Schemas } from "./api";
-import { AsCurl, CopyButton, Empty, Panel, ProblemNotice } from "./components";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Problem, query, type Schemas } from "./api";
+import { AsCurl, CopyButton, Empty, Panel } from "./components";
 import { count } from "./format";
-
-/** most is how many characters of an output are shown: its end. */
-const most = 200_000;
+import { followOutput, type Shown } from "./outputstream";
+import { ProblemNotice } from "./problem";
 
 type Which = "result" | "log";
 
+/** names are the names of the outputs. */
+const names: Record<Which, string> = { result: "Result", log: "Log" };
+
 export function Output({ task, path }: { task: Schemas["TaskDetail"]; path: string }) {
-  const [which, setWhich] = useState<Which>("result");
   const open = task.state === "new" || task.state === "running";
-  const size = which === "log" ? task.log.bytes : task.output.bytes;
-  const from = useMemo(() => Math.max(0, size - most), [open, which]); // it must not move while the output is followed
-  const [text, problem] = useStream(open ? query(path + "/output", { stream: which, follow: true, from: from || undefined }) : query(path + "/output", { stream: which }), open ? "" : `bytes=${from}-`, size);
-  const box = useRef<HTMLPreElement>(null);
-  const atEnd = useRef(true);
-  useEffect(() => {
-    if (open && atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [text, open]);
+  const [chosen, choose] = useState<Which>();
+  const logFirst = useRef(false); // a command sends its output as the log while it runs, and the result at its end
+  logFirst.current ||= open && task.output.bytes === 0 && task.log.bytes > 0;
+  const which = chosen ?? (logFirst.current ? "log" : "result");
+  const address = path + "/output";
+  const whole = query(address, { stream: which });
+  const { shown, lost, problem } = useOutput(address, which);
+  const [following, follow] = useState(true);
   return (
     <Panel
       title={open ? "Output, live" : "Output"}
@@ -27,29 +28,35 @@ export function Output({ task, path }: { task: Schemas["TaskDetail"]; path: stri
         <>
           <div class="segments" role="group" aria-label="Which output">
             {(["result", "log"] as Which[]).map((w) => (
-              <button key={w} aria-pressed={w === which} onClick={() => setWhich(w)}>
-                {w === "log" ? "Log" : "Result"}
+              <button key={w} aria-pressed={w === which} onClick={() => choose(w)}>
+                {names[w]}
               </button>
             ))}
           </div>
-          {text && <CopyButton text={text} />}
-          <AsCurl calls={[{ path: query(path + "/output", { stream: which, follow: open }) }]} />
+          {open && (
+            <label class="row">
+              <input type="checkbox" role="switch" checked={following} onChange={(e) => follow(e.currentTarget.checked)} /> Follow
+            </label>
+          )}
+          {shown.text && <CopyButton text={shown.text} />}
+          {shown.text && (
+            <a class="button" href={whole} download={`task-${task.id}-${which}.txt`}>
+              Download
+            </a>
+          )}
+          <AsCurl calls={[{ path: whole }, { path: query(address, { stream: which, follow: true }) }]} />
         </>
       }
     >
       {problem && <ProblemNotice problem={problem} />}
-      {from > 0 && <p class="faint">The first {count(from)} bytes are left out.</p>}
-      {text ? (
-        <pre
-          class="code"
-          ref={box}
-          tabIndex={0}
-          role="region"
-          aria-label={which === "log" ? "Log" : "Result"}
-          onScroll={(e) => (atEnd.current = e.currentTarget.scrollTop + e.currentTarget.clientHeight > e.currentTarget.scrollHeight - 24)}
-        >
-          {text}
-        </pre>
+      {lost && <p class="notice warn" role="status">{lost} The output continues when the server responds.</p>}
+      {shown.cut > 0 && (
+        <p class="faint" data-cut={shown.cut}>
+          The first {count(shown.cut)} bytes are not shown. <a href={whole} target="_blank" rel="noopener">Show the whole output</a>
+        </p>
+      )}
+      {shown.text ? (
+        <Text text={shown.text} label={names[which]} following={open && following} follow={follow} />
       ) : (
         <Empty icon="clock" title={open ? "No output yet" : which === "log" ? "The agent sent no log" : "The task has no output"} />
       )}
@@ -57,40 +64,42 @@ export function Output({ task, path }: { task: Schemas["TaskDetail"]; path: stri
   );
 }
 
-/** useStream returns the text of a response as far as it has arrived; of a long one its end. */
-function useStream(path: string, range: string, size: number): [string, Problem | undefined] {
-  const [text, setText] = useState("");
+/** Text scrolls with the output while it is followed, and reports when the reader scrolls up or back to the end. */
+function Text({ text, label, following, follow }: { text: string; label: string; following: boolean; follow: (on: boolean) => void }) {
+  const box = useRef<HTMLPreElement>(null);
+  const top = useRef(0);
+  useLayoutEffect(() => {
+    if (!following) return;
+    box.current!.scrollTop = box.current!.scrollHeight;
+    top.current = box.current!.scrollTop;
+  }, [text, following]);
+  const scrolled = ({ currentTarget: e }: { currentTarget: HTMLPreElement }) => {
+    const atEnd = e.scrollTop + e.clientHeight > e.scrollHeight - 24;
+    if (e.scrollTop < top.current && !atEnd) follow(false);
+    else if (e.scrollTop > top.current && atEnd) follow(true);
+    top.current = e.scrollTop;
+  };
+  return (
+    <pre class="code" ref={box} tabIndex={0} role="region" aria-label={label} onScroll={scrolled}>
+      {text}
+    </pre>
+  );
+}
+
+/** useOutput returns an output as far as it has arrived, and why it is interrupted. */
+function useOutput(path: string, which: Which): { shown: Shown; lost: string; problem?: Problem } {
+  const [shown, show] = useState<Shown>({ text: "", cut: 0 });
+  const [lost, setLost] = useState("");
   const [problem, setProblem] = useState<Problem>();
-  const wanted = range === "" || size > 0; // a range of an empty output does not exist
   useEffect(() => {
-    setText("");
+    show({ text: "", cut: 0 });
+    setLost("");
     setProblem(undefined);
-    if (!wanted) return;
     const stop = new AbortController();
-    let all = "";
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const paint = () => {
-      timer = undefined;
-      setText(all);
-    };
-    const read = async () => {
-      const response = await fetch(path, { signal: stop.signal, headers: range ? { Range: range } : {} });
-      if (!response.ok || !response.body) throw await problemOf(response);
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (;;) {
-        const { done, value } = await reader.read();
-        if (done) break;
-        all = (all + value).slice(-most);
-        timer ??= setTimeout(paint, 100);
-      }
-    };
-    read().catch((thrown) => {
+    followOutput(path, which, stop.signal, show, setLost).catch((thrown) => {
       if (!stop.signal.aborted) setProblem(Problem.of(thrown));
     });
-    return () => {
-      stop.abort();
-      clearTimeout(timer);
-    };
-  }, [path, wanted]);
-  return [text, problem];
+    return () => stop.abort();
+  }, [path, which]);
+  return { shown, lost, problem };
 }

@@ -1,51 +1,48 @@
 // The list of tasks.
 import { useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
-import { AsCurl, Badge, Empty, Filter, Loaded, Page, Panel, Search, Table, Time } from "./components";
+import { AsCurl, Empty, Filter, Loaded, Page, Panel, Search, Table, Time } from "./components";
 import { between, count } from "./format";
 import { FormDialog } from "./form";
-import { kinds, usePages } from "./resource";
+import { kinds, useGet } from "./resource";
 import { link, navigate, parameter, setParameters } from "./router";
-import { can } from "./session";
-
-export type Task = Schemas["TaskView"];
+import { can, manages, me } from "./session";
+import { useTaskList, type Selection, type Task } from "./tasklist";
+import { AgentLink, TaskState, what } from "./taskparts";
 
 const states: [string, string][] = [["", "Any state"], ["new", "New"], ["running", "Running"], ["done", "Done"], ["failed", "Failed"], ["cancelled", "Cancelled"]];
 
-/** TaskState shows the state of a task, and what an open task waits for. */
-export function TaskState({ task }: { task: Task }) {
-  const open = task.state === "new" || task.state === "running";
-  if (open && task.waiting_for) return <Badge state="waiting" text={(task.waiting_for === "worker" ? "queued" : "waiting for " + task.waiting_for) + (task.wait_cause ? ": " + task.wait_cause.replaceAll("_", " ") : "")} />;
-  if (task.state === "done") return <Badge state="completed" text="done" />;
-  return <Badge state={task.state} of={task.state === "cancelled" ? "" : undefined} />;
+/** spans are the times that can be selected, in minutes before now. */
+const spans: [string, string, number][] = [["15m", "Last 15 minutes", 15], ["1h", "Last hour", 60], ["24h", "Last 24 hours", 1440], ["7d", "Last 7 days", 10_080]];
+
+/** filters are the query parameters that select tasks. */
+const filters = ["state", "agent", "session", "id", "owner", "time", "since", "until"];
+
+/** selection returns the tasks that the address of the view selects. */
+function selection(): Selection {
+  const given = Object.fromEntries(filters.map((name) => [name, parameter(name)]));
+  const minutes = spans.find(([id]) => id === given.time)?.[2];
+  const since = () => (minutes ? new Date(Date.now() - minutes * 60_000).toISOString() : given.since);
+  const mine = given.owner === "mine";
+  return {
+    parameters: () => ({ state: given.state, agent_id: given.agent, session_id: given.session, id_prefix: given.id, owner: mine ? "" : given.owner, mine: mine ? "true" : "", since: since(), until: given.until }),
+    state: given.state ?? "",
+    agent: given.agent ?? "",
+    grows: !given.until || Date.parse(given.until) > Date.now(),
+  };
 }
-
-/** what names the work of a task: its capabilities, its agent type, or its class. */
-export const what = (t: Task) => t.capabilities?.map((c) => c.replace(/^custom:/, "")).join(", ") || t.agent_type || t.class || "task";
-
-/** AgentLink is a link to an agent, or only its id if the token may not see agents. */
-export const AgentLink = ({ id }: { id: string }) => (can("agents:read") ? <a href={link("agents", id)}>{id}</a> : <>{id}</>);
 
 export function Tasks() {
   const [creating, setCreating] = useState(false);
-  const path = query("/api/v1/tasks", {
-    state: parameter("state"),
-    agent_id: parameter("agent"),
-    session_id: parameter("session"),
-    id_prefix: parameter("id"),
-    mine: parameter("mine"),
-    limit: 50,
-  });
-  const list = usePages<Task>(path, "tasks", kinds("task."));
-  const filtered = ["state", "agent", "session", "id", "mine"].some(parameter);
+  const list = useTaskList(filters.map(parameter).join("\n"), selection);
   return (
     <Page
       name="tasks"
       title="Tasks"
-      ready={!list.loading || Boolean(list.data)}
+      ready={Boolean(list.rows || list.problem)}
       actions={
         <>
-          <AsCurl calls={[{ path }]} />
+          <AsCurl calls={[{ path: query("/api/v1/tasks", { ...selection().parameters(), limit: 50 }) }]} />
           {can("messages:send") && (
             <button class="primary" onClick={() => setCreating(true)}>
               New task
@@ -56,63 +53,116 @@ export function Tasks() {
     >
       <div class="filters" role="search">
         <Filter name="state" label="State" options={states} />
+        {can("tasks:read") && <Owner />}
+        <Created />
         <Search name="id" label="Id starts with" />
         <Search name="agent" label="Agent" placeholder="Agent id" />
-        {can("tasks:read") && (
-          <label>
-            <input type="checkbox" checked={parameter("mine") === "true"} onChange={(e) => setParameters({ mine: e.currentTarget.checked ? "true" : "" })} /> requested with my token
-          </label>
-        )}
         {parameter("session") && (
           <button class="quiet" onClick={() => setParameters({ session: "" })}>
             Session {parameter("session")} ✕
           </button>
         )}
       </div>
-      <Panel title="Tasks" flush>
-        <Loaded of={list}>
-          {(rows) => (
-            <Table
-              label="Tasks"
-              rows={rows}
-              id={(t) => t.id}
-              href={(t) => link("tasks", t.id)}
-              more={list.more}
-              empty={
-                filtered ? (
-                  <Empty icon="search" title="No task matches these filters" />
-                ) : (
-                  <Empty icon="tasks" title="No task yet">
-                    <code>comet send greet name=Ada</code>
-                  </Empty>
-                )
-              }
-              columns={[
-                {
-                  title: "Task",
-                  cell: (t) => (
-                    <span class="stack" style={{ gap: 0 }}>
-                      <a class="truncate" href={link("tasks", t.id)}>
-                        {what(t)}
-                      </a>
-                      <code class="faint">{t.id}</code>
-                    </span>
-                  ),
-                },
-                { title: "State", cell: (t) => <TaskState task={t} /> },
-                { title: "Agent", cell: (t) => t.agent_id && <AgentLink id={t.agent_id} /> },
-                { title: "Progress", number: true, cell: (t) => (t.state === "running" ? t.progress + " %" : "") },
-                { title: "Attempt", number: true, cell: (t) => t.attempt || "" },
-                { title: "Tokens", number: true, cell: (t) => count(t.tokens) },
-                { title: "Duration", number: true, cell: (t) => <span class="nowrap">{between(t.created_at, t.ended_at)}</span> },
-                { title: "Submitted", cell: (t) => <Time at={t.created_at} /> },
-              ]}
-            />
+      <Panel title="Tasks, newest first" flush>
+        <div class="fresh" role="status">
+          {list.fresh > 0 && (
+            <button class="primary" onClick={() => (scrollTo(0, 0), void list.showFresh())}>
+              {list.fresh === 1 ? "1 new task" : list.fresh + " new tasks"}
+            </button>
           )}
-        </Loaded>
+        </div>
+        <Loaded of={{ data: list.rows, problem: list.problem, loading: !list.rows, reload: list.reload }}>{(rows) => <Rows rows={rows} more={list.more ? list.older : undefined} />}</Loaded>
       </Panel>
       {creating && <TaskForm close={() => setCreating(false)} />}
     </Page>
+  );
+}
+
+/** Owner selects the token that requested the tasks, of those that the viewer can see. */
+function Owner() {
+  const tokens = useGet<Schemas["TokenList"]>(manages() ? "/api/v1/tokens?limit=1000" : undefined, kinds("token."), 5000);
+  const known = (tokens.data?.tokens ?? []).filter((t) => t.id !== me.value?.token.id);
+  const chosen = parameter("owner");
+  const options: [string, string][] = known.map((t) => [t.id, t.name + (t.revoked_at ? " (revoked)" : "")]);
+  if (chosen && chosen !== "mine" && !known.some((t) => t.id === chosen)) options.unshift([chosen, chosen]);
+  return <Filter name="owner" label="Requested by" options={[["", "Any token"], ["mine", "My token"], ...options]} />;
+}
+
+/** Created selects the time in which the tasks were created. */
+function Created() {
+  const custom = parameter("time") === "custom" || Boolean(parameter("since") || parameter("until"));
+  const choose = (time: string) => setParameters({ time, since: "", until: "" });
+  return (
+    <>
+      <label>
+        Created
+        <select value={custom ? "custom" : parameter("time")} onChange={(e) => choose(e.currentTarget.value)}>
+          <option value="">At any time</option>
+          {spans.map(([id, text]) => (
+            <option key={id} value={id}>
+              {text}
+            </option>
+          ))}
+          <option value="custom">Between …</option>
+        </select>
+      </label>
+      {custom && <Moment name="since" label="From" />}
+      {custom && <Moment name="until" label="Until" />}
+    </>
+  );
+}
+
+/** Moment is a local date and time that is kept in a query parameter. */
+function Moment({ name, label }: { name: string; label: string }) {
+  const at = Date.parse(parameter(name));
+  const local = Number.isNaN(at) ? "" : new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+  const change = (value: string) => setParameters({ time: "custom", [name]: value ? new Date(value).toISOString() : "" });
+  return (
+    <label>
+      {label}
+      <input type="datetime-local" value={local} onChange={(e) => change(e.currentTarget.value)} />
+    </label>
+  );
+}
+
+function Rows({ rows, more }: { rows: Task[]; more?: () => void }) {
+  return (
+    <Table
+      label="Tasks"
+      rows={rows}
+      id={(t) => t.id}
+      href={(t) => link("tasks", t.id)}
+      more={more}
+      empty={
+        filters.some(parameter) ? (
+          <Empty icon="search" title="No task matches these filters" />
+        ) : (
+          <Empty icon="tasks" title="No task yet">
+            <code>comet send greet name=Ada</code>
+          </Empty>
+        )
+      }
+      columns={[
+        {
+          title: "Task",
+          cell: (t) => (
+            <span class="stack" style={{ gap: 0 }}>
+              <a class="truncate" href={link("tasks", t.id)}>
+                {what(t)}
+              </a>
+              <code class="faint">{t.id}</code>
+            </span>
+          ),
+        },
+        { title: "State", cell: (t) => <TaskState task={t} /> },
+        { title: "Agent", cell: (t) => t.agent_id && <AgentLink id={t.agent_id} /> },
+        { title: "Progress", number: true, cell: (t) => (t.state === "running" ? t.progress + " %" : "") },
+        { title: "Attempt", number: true, cell: (t) => t.attempt || "" },
+        { title: "Tokens", number: true, cell: (t) => <span class="nowrap">{t.budget === null ? count(t.tokens) : count(t.tokens) + " of " + count(t.budget)}</span> },
+        { title: "Duration", number: true, cell: (t) => <span class="nowrap">{between(t.created_at, t.ended_at)}</span> },
+        { title: "Submitted", cell: (t) => <Time at={t.created_at} /> },
+      ]}
+    />
   );
 }
 

@@ -1,6 +1,10 @@
 // The steps of a workflow as bars over time.
+import type { Schemas } from "./api";
+import type { Node } from "./dag";
 import { duration, now, words } from "./format";
-import type { Item } from "./workflow";
+
+/** Item is the data of one step. from and to are when its newest attempt began and ended, in milliseconds since 1970. */
+export type Item = Node & { from?: number; to?: number; state: Schemas["WorkflowStateNode"] };
 
 /** ticks divides a span into at most five round parts. */
 function ticks(span: number): number[] {

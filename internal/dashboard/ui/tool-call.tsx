@@ -1,8 +1,9 @@
 // Calling a tool with arguments as JSON, and its result as text.
 import { useState } from "preact/hooks";
 import { call, Problem, type Schemas } from "./api";
-import { AsCurl, Badge, Dialog, Json, Panel, ProblemNotice } from "./components";
+import { AsCurl, Badge, Dialog, Json, Panel } from "./components";
 import { duration } from "./format";
+import { ProblemNotice } from "./problem";
 
 type Schema = { type?: string | string[]; properties?: Record<string, Schema>; required?: string[]; default?: unknown; examples?: unknown[]; example?: unknown; enum?: unknown[]; const?: unknown; items?: Schema; anyOf?: Schema[]; oneOf?: Schema[]; minimum?: number };
 

@@ -5,7 +5,7 @@ import { count, duration } from "./format";
 import { kinds, usePages } from "./resource";
 import { link, parameter } from "./router";
 import { can } from "./session";
-import { Class, Outcome, ToolsPage } from "./tools";
+import { Class, Outcome, ToolsPage } from "./toolparts";
 
 type ToolCall = Schemas["ToolCallView"];
 

@@ -7,7 +7,7 @@ import { kinds, useGet, useLoad } from "./resource";
 import { link, parameter } from "./router";
 import { administers } from "./session";
 import { CallForm } from "./tool-call";
-import { Class, serverOf, ToolsPage } from "./tools";
+import { Class, serverOf, ToolsPage } from "./toolparts";
 
 type Tool = Schemas["ToolView"];
 

@@ -4,7 +4,7 @@ import { Action, Badge, Empty, Panel, Table, Time } from "./components";
 import { diff, type Line } from "./diff";
 import { link } from "./router";
 import { notify } from "./toasts";
-import { Class } from "./tools";
+import { Class } from "./toolparts";
 
 type Definition = Schemas["ToolDefinitionView"];
 type Shared = { path: string; reload: () => void };
@@ -75,7 +75,7 @@ export function Definitions({ of, callable, path, reload }: Shared & { of: Defin
       await call({ method: "POST", path: path + "/tools/classify", body: { tool: d.tool, class: wanted || null } });
       notify("good", `${d.tool} is classified.`);
     } catch (thrown) {
-      notify("bad", Problem.of(thrown).detail);
+      notify("bad", Problem.of(thrown).text);
     }
     reload();
   };

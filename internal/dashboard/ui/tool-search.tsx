@@ -5,7 +5,7 @@ import { Empty, Facts, Loaded, Panel, Search, Tag } from "./components";
 import { count } from "./format";
 import { useLoad } from "./resource";
 import { link, parameter, setParameters } from "./router";
-import { Class, ToolsPage } from "./tools";
+import { Class, ToolsPage } from "./toolparts";
 
 export function ToolSearch() {
   const text = parameter("query");

@@ -6,7 +6,7 @@ import { count } from "./format";
 import { kinds, useGet } from "./resource";
 import { link, navigate } from "./router";
 import { administers } from "./session";
-import { ToolsPage } from "./tools";
+import { ToolsPage } from "./toolparts";
 import { ServerForm } from "./upstreamform";
 
 export function Servers() {

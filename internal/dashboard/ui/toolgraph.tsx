@@ -1,15 +1,16 @@
 // The graph of which tools are used together, as a picture and as a list.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
-import { Empty, Facts, Filter, Loaded, Panel, ProblemNotice, Table, Time } from "./components";
+import { Empty, Facts, Filter, Loaded, Panel, Table, Time } from "./components";
 import { count, percent } from "./format";
 import { colours, GraphCanvas } from "./graphcanvas";
 import type { Graph, GraphNode } from "./graphlayout";
 import { Icon } from "./icons";
+import { ProblemNotice } from "./problem";
 import { kinds, useGet } from "./resource";
 import { link, parameter, setParameters } from "./router";
-import { theme } from "./shell";
-import { ToolsPage } from "./tools";
+import { theme } from "./theme";
+import { ToolsPage } from "./toolparts";
 
 type Path = Schemas["ToolPath"];
 

@@ -1,14 +1,15 @@
 // One MCP server: its health, its tools and their definitions.
 import { useCallback, useState } from "preact/hooks";
 import { request, query, type Schemas } from "./api";
-import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, ProblemNotice, Skeleton, Table, Time } from "./components";
+import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Skeleton, Table, Time } from "./components";
 import { count, duration } from "./format";
 import { useGet, useLoad } from "./resource";
 import type { LiveEvent } from "./live";
+import { ProblemNotice } from "./problem";
 import { link, navigate } from "./router";
 import { administers, can } from "./session";
 import { Changes, Definitions } from "./tool-definitions";
-import { Class } from "./tools";
+import { Class } from "./toolparts";
 import { ServerForm } from "./upstreamform";
 
 type Server = Schemas["UpstreamView"];

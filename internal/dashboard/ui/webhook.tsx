@@ -9,7 +9,9 @@ import { about, useLoad } from "./resource";
 import { link, navigate, setParameters } from "./router";
 import { notify } from "./toasts";
 import { Deliveries } from "./webhookdeliveries";
-import { HookAgent, HookForm, HookState, Secret, trouble, type Webhook as Hook } from "./webhooks";
+import { HookForm } from "./webhookform";
+import { HookAgent, HookState, trouble, type Webhook as Hook } from "./webhookparts";
+import { Secret } from "./secret";
 
 export function Webhook({ id }: { id: string }) {
   const path = "/api/v1/webhooks/" + encodeURIComponent(id);

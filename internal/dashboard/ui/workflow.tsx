@@ -2,23 +2,21 @@
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { query, request, type Call, type Schemas } from "./api";
-import { AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, ProblemNotice, Table, Tag, Time } from "./components";
+import { AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, Table, Tag, Time } from "./components";
 import { Checkpoint, Checkpoints, type CheckpointRecord } from "./checkpoint";
-import { Dag, type Node } from "./dag";
+import { Dag } from "./dag";
 import { Figures, type Figure } from "./figures";
 import { between, count, duration, words } from "./format";
 import { FormDialog } from "./form";
+import { ProblemNotice } from "./problem";
 import { about, useGet, useLoad, usePages, useRepeat } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { can } from "./session";
-import { Timeline } from "./timeline";
+import { Timeline, type Item } from "./timeline";
 
 type View = Schemas["Workflow"];
 type Graph = Schemas["WorkflowStateGraph"];
 type Run = { view: View; text: string };
-
-/** Item is the data of one step. from and to are when its newest attempt began and ended, in milliseconds since 1970. */
-export type Item = Node & { from?: number; to?: number; state: Graph["tasks"][number] };
 
 const spacing = 300;
 const ended = (v: View) => ["complete", "error", "aborted", "rejected"].includes(v.status);

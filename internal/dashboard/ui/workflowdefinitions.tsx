@@ -8,7 +8,7 @@ import { FormDialog } from "./form";
 import { kinds, useGet, usePages } from "./resource";
 import { link, navigate, parameter, setParameters } from "./router";
 import { administers } from "./session";
-import { started } from "./workflows";
+import { started } from "./workflowstart";
 
 type Item = Schemas["DefinitionItem"];
 type Definition = Schemas["DefinitionView"];

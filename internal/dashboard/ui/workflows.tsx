@@ -3,11 +3,11 @@ import { useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
 import { AsCurl, Badge, Empty, Filter, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
 import { between, words } from "./format";
-import { FormDialog } from "./form";
 import { kinds, usePages, useRepeat } from "./resource";
-import { link, navigate, parameter } from "./router";
+import { link, parameter } from "./router";
 import { can } from "./session";
 import { Definitions } from "./workflowdefinitions";
+import { Start } from "./workflowstart";
 
 type Summary = Schemas["WorkflowSummary"];
 
@@ -117,28 +117,5 @@ function Status({ of }: { of: Summary }) {
       <Badge state={of.status} of={of.status === "complete" ? "good" : undefined} text={of.pause ? "paused: " + words(of.pause) : undefined} />
       {of.error_code && <Tag>{of.error_code}</Tag>}
     </span>
-  );
-}
-
-/** started shows the workflow that a request has started; an uncertain plan starts none. */
-export const started = (w: Schemas["Workflow"]) => w.workflow_id && navigate(link("workflows", w.workflow_id));
-
-const example = { tasks: [{ id: "tools", tool: "agentcards:search_tools", arguments: { query: "read a file" } }, { id: "count", type: "code_execution", code: "return JSON.stringify(deps.tools).length", depends_on: ["tools"] }] };
-
-function Start({ close }: { close: () => void }) {
-  return (
-    <FormDialog<Schemas["Workflow"]>
-      title="Start a workflow"
-      submit="Start"
-      fields={[
-        { name: "workflow", label: "Steps", kind: "json", required: true, hint: "A reference such as $tools.result is replaced by the result of another step." },
-        { name: "config", label: "Options", kind: "json", hint: "approvals, approver, budget, on_error, per_layer_validation, task_timeout_ms" },
-      ]}
-      preset={{ workflow: example, config: { approvals: "destructive" } }}
-      call={(body) => ({ method: "POST", path: "/api/v1/workflows", body })}
-      message="Started."
-      done={(w) => (close(), started(w))}
-      close={close}
-    />
   );
 }

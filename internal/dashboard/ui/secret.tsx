@@ -1,0 +1,19 @@
+// Secrets that are shown once.
+import { CopyButton, Dialog, Json } from "./components";
+
+/** Secret shows a secret that the server returns only once. */
+export function Secret(p: { title: string; name: string; secret: string; hint?: string; line?: string; close: () => void }) {
+  return (
+    <Dialog title={p.title} stays close={p.close} footer={<button class="primary" onClick={p.close}>I have stored it</button>}>
+      <p>
+        comet shows this {p.name} only now. {p.hint}
+      </p>
+      <div class="secret">
+        <Json label={p.title} value={p.secret} />
+        <CopyButton text={p.secret} label={"Copy " + p.name} />
+        {p.line && <Json label="Line for a shell" value={p.line} />}
+        {p.line && <CopyButton text={p.line} label="Copy line" />}
+      </div>
+    </Dialog>
+  );
+}

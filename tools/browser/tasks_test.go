@@ -1,0 +1,180 @@
+package browser
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// in returns the server for a part of a test.
+func (s *server) in(t *testing.T) *server {
+	part := *s
+	part.t = t
+	return &part
+}
+
+// output returns the stored output of a task.
+func (s *server) output(task, stream string) string {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+"/api/v1/tasks/"+task+"/output?stream="+stream, nil)
+	require.NoError(s.t, err)
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(s.t, err)
+	defer func() { _ = response.Body.Close() }()
+	var text strings.Builder
+	_, err = io.Copy(&text, response.Body)
+	require.NoError(s.t, err)
+	return text.String()
+}
+
+// shown is an expression of the text of an output in the page.
+func shown(name string) string {
+	return `document.querySelector("pre[aria-label=` + name + `]")?.textContent`
+}
+
+// TestOutput follows the output of a task while the server is killed and started again: nothing is lost or repeated.
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.createAgent("writer")
+	end := filepath.Join(t.TempDir(), "end")
+	s.startWorker("writer", `if [ "$COMET_PARAM_NAME" = long ]; then exec seq 60000; fi
+		i=0; until test -e '`+end+`'; do i=$((i+1)); echo "line $i ä€😀"; sleep 0.02; done; echo "the last line"`)
+	task := s.submit(object{"name": "lines"})
+	p := open(t, s, "Failed to load|ERR_|status of 5")
+	p.logIn(s.token, "/ui/tasks/"+task)
+	line := func(n int) string { return fmt.Sprintf("%s?.includes(%q)", shown("Log"), fmt.Sprintf("line %d ", n)) }
+	p.until(line(30))
+
+	box, atEnd := `document.querySelector("pre[aria-label=Log]")`, `((e) => e.scrollTop + e.clientHeight > e.scrollHeight - 24)(document.querySelector("pre[aria-label=Log]"))`
+	p.until(atEnd)
+	eval[chromedp.Void](p, box+".scrollTop = 40")
+	p.until(`document.querySelector("[role=switch]").checked === false`)
+	p.until(line(60))
+	assert.InDelta(t, 40, eval[float64](p, box+".scrollTop"), 1, "the reader's place does not move")
+	p.click("Follow")
+	p.until(atEnd)
+	p.accessible("output that is followed")
+	p.screenshot("task-output", "light", 1440)
+
+	for range 2 {
+		s.kill()
+		p.shows("The output continues when the server responds.")
+		last := eval[int](p, shown("Log")+`.match(/line/g).length`)
+		s.restart()
+		p.until(line(last + 30))
+		p.until(`!document.body.innerText.includes("The output continues")`)
+	}
+	require.NoError(t, os.WriteFile(end, nil, 0o600))
+	s.waitForTask(task, "done")
+	whole := s.output(task, "log")
+	require.True(t, strings.HasSuffix(whole, "the last line\n"))
+	p.until(shown("Log") + "?.endsWith(" + quote("the last line\n") + ")")
+	assert.Equal(t, whole, eval[string](p, shown("Log")))
+	p.click("Result")
+	p.until(shown("Result") + " === " + quote(s.output(task, "result")))
+
+	long := s.submit(object{"name": "long"})
+	s.waitForTask(long, "done")
+	whole = s.output(long, "log")
+	p.visit("/ui/tasks/" + long)
+	p.click("Log")
+	p.shows("The first 148,894 bytes are not shown.")
+	p.until(shown("Log") + " === " + quote(whole[148894:]))
+	assert.Equal(t, whole, eval[string](p, `fetch(document.querySelector("a[download]").href).then((r) => r.text())`))
+	p.screenshot("task-output-long", "light", 1440)
+}
+
+// rows is an expression of the ids in the list of tasks.
+const rows = `[...document.querySelectorAll("table[aria-label=Tasks] tbody code")].map((e) => e.textContent)`
+
+// TestTaskList filters the list of tasks, and receives new and changed tasks.
+func TestTaskList(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.createAgent("greeter")
+	s.startWorker("greeter", `until test -e '`+filepath.Join(t.TempDir(), "end")+`'; do sleep 0.1; done`) // the tasks are queued
+	_, other := s.createToken("other requester", "", "messages:send")
+	var first struct{ ID string }
+	require.Equal(t, http.StatusAccepted, s.call(other, http.MethodPost, "/api/v1/tasks", object{"capabilities": []string{"custom:greet"}}, &first))
+	for range 70 {
+		s.submit(object{})
+	}
+
+	t.Run("filters", func(t *testing.T) {
+		t.Parallel()
+		p := open(t, s.in(t), "")
+		p.logIn(s.token, "/ui/tasks?time=15m")
+		p.until(rows + ".length === 50")
+		p.choose("Requested by", "other requester")
+		p.until(rows + ".join() === " + quote(first.ID))
+		p.until(`new URLSearchParams(location.search).get("owner")`)
+		p.choose("Requested by", "My token")
+		p.until(rows + ".length === 50")
+		p.click("Show more")
+		p.until(rows + ".length >= 70 && new Set(" + rows + ").size === " + rows + ".length")
+		p.choose("Created", "Between …")
+		p.change("Until", `"2020-01-01T00:00"`)
+		p.shows("No task matches")
+		p.choose("Created", "At any time")
+		p.choose("Requested by", "Any token")
+		p.choose("State", "Cancelled")
+		p.shows("No task matches")
+		p.accessible("filters of tasks")
+	})
+
+	t.Run("new tasks", func(t *testing.T) {
+		t.Parallel()
+		s := s.in(t)
+		p := open(t, s, "")
+		p.logIn(s.token, "/ui/tasks")
+		p.until(rows + ".length === 50")
+		p.until(`document.body.dataset.live === "on"`)
+		atTop := s.submit(object{})
+		p.until(rows + "[0] === " + quote(atTop))
+		eval[chromedp.Void](p, "scrollTo(0, 400)")
+		p.until("scrollY > 300")
+		before := eval[[]string](p, rows)
+		added := []string{s.submit(object{}), s.submit(object{}), s.submit(object{})}
+		p.until(find("3 new tasks"))
+		assert.Equal(t, before, eval[[]string](p, rows))
+		p.screenshot("tasks-new", "light", 1440)
+		p.accessible("new tasks")
+
+		s.do(http.MethodPost, "/api/v1/tasks/"+atTop+"/cancel", object{}, nil)
+		p.until(`[...document.querySelectorAll("tbody tr")].some((r) => r.innerText.includes(` + quote(atTop) + `) && r.innerText.includes("cancelled"))`)
+		assert.True(t, eval[bool](p, find("3 new tasks")+" && scrollY > 300"))
+		p.click("3 new tasks")
+		p.until(rows + "[0] === " + quote(added[2]) + " && " + rows + "[3] === " + quote(atTop) + " && scrollY === 0")
+		p.until("!" + find("3 new tasks"))
+	})
+}
+
+// field is an expression of the field in a label that begins with a text.
+func field(label string) string {
+	return `[...document.querySelectorAll("select, input")].find((e) => e.labels?.[0]?.firstChild.textContent.trim() === ` + quote(label) + `)`
+}
+
+// change sets the value of a field.
+func (p *tab) change(label, value string) {
+	p.t.Helper()
+	p.until(field(label))
+	eval[chromedp.Void](p, `((e) => { e.value = `+value+`; e.dispatchEvent(new Event("change", {bubbles: true})); })(`+field(label)+`)`)
+}
+
+// choose selects an option of a field by its text.
+func (p *tab) choose(label, option string) {
+	p.t.Helper()
+	found := `[...` + field(label) + `.options].find((o) => o.text === ` + quote(option) + `)`
+	p.until(field(label) + " && " + found)
+	p.change(label, found+".value")
+}
