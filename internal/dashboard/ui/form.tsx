@@ -2,7 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
 import { Problem, request, type Call } from "./api";
-import { AsCurl, Dialog, ProblemNotice } from "./components";
+import { AsCurl, ProblemNotice } from "./components";
+import { Dialog } from "./dialog";
 import { notify } from "./toasts";
 
 /** FieldSpec describes a member of the request's body. A "json" field is parsed; an empty one is left out. */

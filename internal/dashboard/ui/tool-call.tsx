@@ -1,7 +1,8 @@
 // Calling a tool with arguments as JSON, and its result as text.
 import { useState } from "preact/hooks";
 import { call, Problem, type Schemas } from "./api";
-import { AsCurl, Badge, Dialog, Json, Panel, ProblemNotice } from "./components";
+import { AsCurl, Badge, Json, Panel, ProblemNotice } from "./components";
+import { Dialog } from "./dialog";
 import { duration } from "./format";
 
 type Schema = { type?: string | string[]; properties?: Record<string, Schema>; required?: string[]; default?: unknown; examples?: unknown[]; example?: unknown; enum?: unknown[]; const?: unknown; items?: Schema; anyOf?: Schema[]; oneOf?: Schema[]; minimum?: number };

@@ -1,7 +1,8 @@
 // Webhooks: subscriptions of other programs to events.
 import { useState } from "preact/hooks";
 import type { Schemas } from "./api";
-import { AsCurl, Badge, CopyButton, Dialog, Empty, Json, Loaded, Page, Panel, Table, Tag, Time } from "./components";
+import { AsCurl, Badge, CopyButton, Empty, Json, Loaded, Page, Panel, Table, Tag, Time } from "./components";
+import { Dialog } from "./dialog";
 import { FormDialog, type FieldSpec } from "./form";
 import { moment } from "./format";
 import { kinds, usePages } from "./resource";

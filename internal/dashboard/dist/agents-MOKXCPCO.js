@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-SC6Q5EWX.js";import"./chunk-UX6DYH7P.js";import"./chunk-MEIMG7IO.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
