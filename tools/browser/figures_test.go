@@ -18,7 +18,7 @@ import (
 )
 
 // cpuOf returns the processor time that a process has used.
-func cpuOf(t *testing.T, pid int) time.Duration {
+func cpuOf(t testing.TB, pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(t, err)
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))

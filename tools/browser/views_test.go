@@ -57,14 +57,16 @@ func TestViews(t *testing.T) {
 // view is a view of the dashboard: the name of its pictures, its path, and a text that it shows.
 type view struct{ name, path, text string }
 
-// inspect opens views: they are accessible in both themes and fit into three widths, and their pictures are stored.
+// inspect opens views: they are accessible in both themes, to screen readers, by touch, without motion and at 400 % zoom, and
+// their pictures are stored.
 func (p *tab) inspect(views []view) {
 	p.t.Helper()
 	for _, v := range views {
 		p.show("light", 1440)
 		p.visit(v.path)
 		p.shows(v.text)
-		for _, theme := range []string{"light", "dark"} {
+		assert.Empty(p.t, strings.Join(p.structure(), "\n"), "accessibility tree of %s", v.name)
+		for _, theme := range []string{"dark", "light"} {
 			p.show(theme, 1440)
 			p.accessible(v.name + " " + theme)
 			for _, width := range []int{1440, 820, 390} {
@@ -73,6 +75,10 @@ func (p *tab) inspect(views []view) {
 				p.screenshot(v.name, theme, width)
 			}
 		}
+		assert.Empty(p.t, eval[[]string](p, movement), "what moves in %s", v.name)
+		p.touch(v.name)
+		p.zoomed(v.name, 200)
+		p.zoomed(v.name, 400)
 	}
 }
 

@@ -3,14 +3,9 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { Icon } from "./icons";
 
-/** Dialog is a modal dialog. Its button closes it, and Escape and a click beside it, unless it must stay. If a field was
- * changed, it asks first. Then the element that opened it has the focus again. */
-export function Dialog(p: { title: string; close: () => void; wide?: boolean; stays?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
+/** useModal returns a dialog that is opened, and that gives the focus back to the element that opened it. */
+export function useModal() {
   const dialog = useRef<HTMLDialogElement>(null);
-  const id = useId();
-  const pressed = useRef<EventTarget>(null);
-  const changed = useRef(false);
-  const [asking, setAsking] = useState(false);
   useEffect(() => {
     const element = dialog.current!;
     const opener = document.activeElement as HTMLElement | null;
@@ -21,6 +16,17 @@ export function Dialog(p: { title: string; close: () => void; wide?: boolean; st
       queueMicrotask(() => restore(opener));
     };
   }, []);
+  return dialog;
+}
+
+/** Dialog is a modal dialog. Its button closes it, and Escape and a click beside it, unless it must stay. If a field was
+ * changed, it asks first. Then the element that opened it has the focus again. */
+export function Dialog(p: { title: string; close: () => void; wide?: boolean; stays?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
+  const dialog = useModal();
+  const id = useId();
+  const pressed = useRef<EventTarget>(null);
+  const changed = useRef(false);
+  const [asking, setAsking] = useState(false);
   const leave = () => (changed.current ? setAsking(true) : p.close());
   const dismiss = () => p.stays || leave();
   const keys = (event: KeyboardEvent) => {

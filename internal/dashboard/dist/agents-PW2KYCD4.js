@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-6UTNMYPF.js";import"./chunk-2CE7QOL4.js";import"./chunk-2S4BNW2Q.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
