@@ -156,11 +156,11 @@ func TestForcedColours(t *testing.T) {
 	p.serveGraph(40)
 	p.emulate(&emulation.MediaFeature{Name: "forced-colors", Value: "active"}, &emulation.MediaFeature{Name: "prefers-reduced-motion", Value: "reduce"})
 	for _, v := range []struct{ name, path, selectors string }{
-		{"overview", "/ui/", ".meter .used|.swatch|.live::before"},
+		{"overview", "/ui/", ".meter .used|.swatch|.live::before|.side nav [aria-current]"},
 		{"agents", "/ui/agents?q=greeter", ".meter .used"},
-		{"workflow", "/ui/workflows/" + wf, ""},
-		{"tools-graph", "/ui/tools?tab=graph", ".swatch"},
-		{"events", "/ui/events", ""},
+		{"workflow", "/ui/workflows/" + wf, ".segments [aria-pressed=true]"},
+		{"timeline", "/ui/workflows/" + wf + "?view=timeline", ".timeline .track i"},
+		{"tools-graph", "/ui/tools?tab=graph", ".swatch|.tabs [aria-current]|.side nav [aria-current]"},
 	} {
 		p.visit(v.path)
 		p.until(`matchMedia("(forced-colors: active)").matches && (!document.querySelector(".drawing") || document.querySelector("[data-drawn]"))`)
