@@ -76,7 +76,7 @@ func (p *tab) timeUntil(link, done string) float64 {
 func BenchmarkAgents(b *testing.B) {
 	s := startServer(b)
 	began := time.Now()
-	s.importTeams(10)
+	s.importTeams(10, 100)
 	b.ReportMetric(time.Since(began).Seconds(), "s-import")
 	p := open(b, s, "")
 	p.logIn(s.token, "/ui/events")
@@ -212,7 +212,7 @@ func (s *server) load(b *testing.B, p *tab) (server, page float64) {
 	}
 	served, worked, began, events := cpuOf(b, s.process.Process.Pid), pageTime(), time.Now(), 0
 	for tick := time.NewTicker(500 * time.Millisecond); ctx.Err() == nil; <-tick.C {
-		events += s.rename(events)
+		events += s.rename(500, events)
 	}
 	took := time.Since(began).Seconds()
 	b.ReportMetric(float64(events)/took, "events/s")

@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-6TV4TDJX.js";import"./chunk-ICPV6B5J.js";import"./chunk-YU66U6VH.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
