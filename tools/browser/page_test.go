@@ -237,20 +237,26 @@ func (p *tab) screenshot(name, theme string, width int) {
 // axeSource is the accessibility checker.
 var axeSource = sync.OnceValues(func() ([]byte, error) { return os.ReadFile(os.Getenv("AXE")) })
 
-// accessible fails the test if axe-core has a serious or critical finding.
-func (p *tab) accessible(where string) {
+// accessible fails the test if axe-core has a serious or critical finding, by default of any rule.
+func (p *tab) accessible(where string, rules ...string) {
 	p.t.Helper()
-	assert.Empty(p.t, strings.Join(p.findings(), "\n"), "accessibility of %s", where)
+	assert.Empty(p.t, strings.Join(p.findings(rules...), "\n"), "accessibility of %s", where)
 }
 
 // findings returns the serious and critical findings of axe-core, which is injected past the policy of the page. Controls must be
 // 24 pixels high and wide, or have that space around them (WCAG 2.5.8).
-func (p *tab) findings() []string {
+func (p *tab) findings(rules ...string) []string {
 	p.t.Helper()
-	source, err := axeSource()
-	require.NoError(p.t, err)
-	p.do(chromedp.Evaluate[chromedp.Void](string(source)))
-	return eval[[]string](p, `axe.run(document, {resultTypes: ["violations"], rules: {"target-size": {enabled: true}}}).then((r) => r.violations
+	if !eval[bool](p, `"axe" in window`) {
+		source, err := axeSource()
+		require.NoError(p.t, err)
+		p.do(chromedp.Evaluate[chromedp.Void](string(source)))
+	}
+	selection := `rules: {"target-size": {enabled: true}}`
+	if len(rules) > 0 {
+		selection = "runOnly: " + quote(strings.Join(rules, " ")) + `.split(" ")`
+	}
+	return eval[[]string](p, `axe.run(document, {resultTypes: ["violations"], `+selection+`}).then((r) => r.violations
 		.filter((v) => v.impact === "serious" || v.impact === "critical")
 		.flatMap((v) => v.nodes.slice(0, 5).map((n) => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`)
 }

@@ -100,14 +100,6 @@ func textOf(v *accessibility.Value) (text string) {
 // movement is an expression of the animations and transitions that take longer than 10 ms.
 const movement = `document.getAnimations().filter((a) => a.effect.getComputedTiming().duration > 10).map((a) => (a.animationName ?? a.transitionProperty) + " of " + a.effect.target.outerHTML.slice(0, 100))`
 
-// touch checks the sizes of controls on a screen of a telephone.
-func (p *tab) touch(where string) {
-	p.t.Helper()
-	p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateTouch))
-	p.until("innerWidth === 390")
-	assert.Empty(p.t, eval[[]string](p, `axe.run(document, {runOnly: ["target-size"]}).then((r) => r.violations.flatMap((v) => v.nodes.map((n) => n.html.slice(0, 200) + " " + n.failureSummary)))`), "sizes of the controls of %s on a telephone", where)
-}
-
 // unreachable is an expression of the controls that cannot be scrolled into view, or are covered by other elements.
 const unreachable = `[...document.querySelectorAll("a[href]:not(.skip), button, input, select, textarea, summary")].filter((e) => {
 	if (!e.isConnected || !e.checkVisibility() || e.disabled) return false;
@@ -130,7 +122,6 @@ func (p *tab) zoomed(where string, percent int) {
 	p.do(chromedp.EmulateViewport(width, height, chromedp.EmulateScale(float64(percent)/100)))
 	p.until(fmt.Sprintf("innerWidth === %d", width))
 	assert.LessOrEqual(p.t, eval[int64](p, "document.documentElement.scrollWidth"), width, "%s is too wide at %d %%", where, percent)
-	assert.Empty(p.t, eval[[]string](p, unreachable), "controls of %s that cannot be reached at %d %%", where, percent)
-	eval[chromedp.Void](p, "scrollTo(0, 0)")
 	p.screenshot(fmt.Sprintf("%s-zoom-%d", where, percent), "light", int(width))
+	assert.Empty(p.t, eval[[]string](p, unreachable), "controls of %s that cannot be reached at %d %%", where, percent)
 }
