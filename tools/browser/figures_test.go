@@ -2,10 +2,14 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,8 +21,124 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// repetitions is how often a figure is measured; its median is reported.
+const repetitions = 5
+
+// median measures a figure several times and returns the median.
+func median(measure func() float64) float64 {
+	var all []float64
+	for range repetitions {
+		all = append(all, measure())
+	}
+	slices.Sort(all)
+	return all[repetitions/2]
+}
+
+// reportFigure reports a figure of docs/dashboard.md and its ratio to the target, which must be at most 1.
+func reportFigure(b *testing.B, value float64, unit string, target float64) {
+	b.ReportMetric(0, "ns/op") // the time of a whole benchmark says nothing
+	b.ReportMetric(value, unit)
+	b.ReportMetric(value/target, "of-target-"+unit)
+}
+
+// BenchmarkFirstLoad measures the first paint and the size of the first load, each time in a browser with an empty cache.
+func BenchmarkFirstLoad(b *testing.B) {
+	s := startServer(b)
+	var kilobytes float64
+	reportFigure(b, median(func() float64 {
+		p := open(b, s, "status of 404")
+		p.logIn(s.token, "/ui/")
+		p.until(`performance.getEntriesByName("first-contentful-paint")[0]`)
+		kilobytes = eval[float64](p, `performance.getEntriesByType("resource").filter((r) => r.name.includes("/ui/assets/")).reduce((sum, r) => sum + r.encodedBodySize, performance.getEntriesByType("navigation")[0].encodedBodySize)`) / 1000
+		return eval[float64](p, `performance.getEntriesByName("first-contentful-paint")[0].startTime`)
+	}), "ms", 300)
+	reportFigure(b, kilobytes, "KB", 90)
+}
+
+// timeUntil returns the milliseconds from a click on a link until the picture in which an expression is true.
+func (p *tab) timeUntil(link, done string) float64 {
+	p.t.Helper()
+	p.until(link)
+	return eval[float64](p, `new Promise((resolve) => {
+		const began = performance.now();
+		const check = () => {
+			if (!(`+done+`)) return;
+			observer.disconnect();
+			requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - began)));
+		};
+		const observer = new MutationObserver(check);
+		observer.observe(document.body, {childList: true, subtree: true, attributes: true});
+		`+link+`.click();
+	})`)
+}
+
+// BenchmarkAgents measures the time from a click on Agents to the first rows of the tree of 100,000 agents.
+func BenchmarkAgents(b *testing.B) {
+	s := startServer(b)
+	began := time.Now()
+	s.importTeams(10, 100)
+	b.ReportMetric(time.Since(began).Seconds(), "s-import")
+	p := open(b, s, "")
+	p.logIn(s.token, "/ui/events")
+	reportFigure(b, median(func() float64 {
+		p.visit("/ui/events")
+		return p.timeUntil(`document.querySelector('nav a[href="/ui/agents"]')`, `document.querySelectorAll("[role=row][aria-level='2']").length >= 9`)
+	}), "ms", 300)
+}
+
+// BenchmarkToolGraph measures the time from a click on Graph until the graph is arranged and drawn. The browser answers the
+// request for the graph with generated data, so that the time of the server is not included.
+func BenchmarkToolGraph(b *testing.B) {
+	s := startServer(b)
+	for _, size := range []struct {
+		tools  int
+		target float64
+	}{{200, 500}, {2000, 2000}} {
+		b.Run(strconv.Itoa(size.tools), func(b *testing.B) {
+			p := open(b, s, "status of 404")
+			p.logIn(s.token, "/ui/tools")
+			p.serveGraph(size.tools)
+			reportFigure(b, median(func() float64 {
+				p.visit("/ui/tools?limit=2000")
+				return p.timeUntil(`document.querySelector('.tabs a[href*="tab=graph"]')`, `document.querySelector("[data-drawn]")`)
+			}), "ms", size.target)
+		})
+	}
+}
+
+// BenchmarkProgramSize measures how much larger the program is with the files of the page than without them.
+func BenchmarkProgramSize(b *testing.B) {
+	root, err := filepath.Abs("../..")
+	require.NoError(b, err)
+	folder := b.TempDir()
+	empty, overlay := filepath.Join(folder, "empty"), filepath.Join(folder, "overlay.json")
+	require.NoError(b, os.WriteFile(empty, nil, 0o600))
+	files, err := filepath.Glob(filepath.Join(root, "internal/dashboard/dist/*"))
+	require.NoError(b, err)
+	replace := map[string]string{}
+	for _, name := range files {
+		replace[name] = empty
+	}
+	text, err := json.Marshal(object{"Replace": replace})
+	require.NoError(b, err)
+	require.NoError(b, os.WriteFile(overlay, text, 0o600))
+	size := func(name string, arguments ...string) float64 {
+		program := filepath.Join(folder, name)
+		build := exec.CommandContext(b.Context(), "go", append(append([]string{"build"}, arguments...), "-o", program, "./cmd/comet")...)
+		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+		out, err := build.CombinedOutput()
+		require.NoError(b, err, "%s", out)
+		info, err := os.Stat(program)
+		require.NoError(b, err)
+		return float64(info.Size()) / 1e6
+	}
+	with := size("with")
+	b.ReportMetric(with, "MB-program")
+	reportFigure(b, with-size("without", "-overlay", overlay), "MB", 1)
+}
+
 // cpuOf returns the processor time that a process has used.
-func cpuOf(t *testing.T, pid int) time.Duration {
+func cpuOf(t testing.TB, pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	require.NoError(t, err)
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
@@ -44,94 +164,57 @@ func (p *tab) busy() time.Duration {
 	return 0
 }
 
-// newEntry returns an agent of a roster.
-func newEntry(id, parent string, level int) object {
-	return object{"id": id, "name": "Agent " + id, "level": level, "parent_id": parent, "sphere_id": 8, "frequency_hz": map[int]int{2: 555, 3: 444}[level], "token_budget": 5000}
-}
-
-func (s *server) importRoster(agents []object) {
-	s.do(http.MethodPost, "/api/v1/roster", object{"version": 1, "agents": agents}, nil)
-}
-
-// TestFigures measures what docs/dashboard.md says, with FIGURES=1.
-func TestFigures(t *testing.T) {
-	if os.Getenv("FIGURES") == "" {
-		t.Log("FIGURES=1 measures the figures of docs/dashboard.md")
-		return
-	}
-	s := startServer(t)
-	p := open(t, s, "status of 404")
-	p.logIn(s.token, "/ui/")
-	p.visit("/ui/")
-	t.Logf("first paint after %.0f ms", eval[float64](p, `performance.getEntriesByName("first-contentful-paint")[0].startTime`))
-
-	for round := range 10 { // a roster has at most 10,000 agents
-		var agents []object
-		for team := range 100 {
-			parent := fmt.Sprintf("team-%d-%d", round, team)
-			agents = append(agents, newEntry(parent, "orch-my-team", 2))
-			for helper := range 99 {
-				agents = append(agents, newEntry(fmt.Sprintf("helper-%d-%d-%d", round, team, helper), parent, 3))
-			}
-		}
-		s.importRoster(agents)
-	}
-	p.visit("/ui/events")
-	eval[chromedp.Void](p, `window.began = performance.now(), document.querySelector('nav a[href="/ui/agents"]').click()`)
-	p.until(`document.querySelectorAll("[role=row][aria-level='2']").length >= 9 && (window.took ??= performance.now() - window.began)`)
-	t.Logf("100,000 agents: first rows after %.0f ms, as seen by a look every %v", eval[float64](p, "window.took"), pause)
-
-	measureLoad(t)
-}
-
-// measureLoad measures what a page and the streams of ten pages cost while 1,000 agents change each second.
-func measureLoad(t *testing.T) {
-	s := startServer(t)
-	alone, rate := s.load(nil)
-	t.Logf("%.0f events/s without a page: the server works %.1f %% of a core, for the changes", rate, alone)
-	p := open(t, s, "")
+// BenchmarkEvents measures what a page works, and what the server works for it and for ten streams, while 1,000 agents change
+// each second.
+func BenchmarkEvents(b *testing.B) {
+	s := startServer(b)
+	var alone float64
+	b.Run("no-page", func(b *testing.B) {
+		alone, _ = s.load(b, nil)
+		reportFigure(b, alone, "%-of-a-core-server", 100)
+	})
+	p := open(b, s, "")
 	p.logIn(s.token, "/ui/")
 	_, err := chromedp.Call(p.ctx, performance.Enable, performance.EnableParams{})
-	require.NoError(t, err)
+	require.NoError(b, err)
 	p.until(`document.body.dataset.live === "on"`)
-	one, rate := s.load(p)
-	t.Logf("%.0f events/s with one page: the server works %.1f %% of a core", rate, one)
+	b.Run("one-page", func(b *testing.B) {
+		_, page := s.load(b, p)
+		reportFigure(b, page, "%-of-a-core-page", 25)
+	})
 	for range 9 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api/v1/events", nil)
-		require.NoError(t, err)
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.url+"/api/v1/events", nil)
+		require.NoError(b, err)
 		r.Header.Set("Authorization", "Bearer "+s.token)
 		response, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
+		require.NoError(b, err)
 		go func() {
 			_, _ = io.Copy(io.Discard, response.Body)
 			_ = response.Body.Close()
 		}()
 	}
-	ten, rate := s.load(p)
-	t.Logf("%.0f events/s with ten pages: the server works %.1f %% of a core, %.1f %% more than without a page", rate, ten, ten-alone)
+	b.Run("ten-streams", func(b *testing.B) {
+		server, _ := s.load(b, p)
+		reportFigure(b, max(server-alone, 0), "%-of-a-core-server-more", 5)
+	})
 }
 
-// load changes 1,000 agents a second for some seconds, and returns the part of a core that the server works, in percent, and
-// the events per second. It logs what the page works.
-func (s *server) load(p *tab) (percent, rate float64) {
-	ctx, stop := context.WithTimeout(s.t.Context(), 8*time.Second)
+// load changes 1,000 agents a second for some seconds, and returns the parts of a core that the server and the page work, in
+// percent. It reports the changes per second.
+func (s *server) load(b *testing.B, p *tab) (server, page float64) {
+	ctx, stop := context.WithTimeout(b.Context(), 8*time.Second)
 	defer stop()
-	served, began, events, busy := cpuOf(s.t, s.process.Process.Pid), time.Now(), 0, time.Duration(0)
-	if p != nil {
-		busy = p.busy()
-	}
-	for tick := time.NewTicker(500 * time.Millisecond); ctx.Err() == nil; <-tick.C {
-		batch := make([]object, 500)
-		for i := range batch {
-			batch[i] = newEntry(fmt.Sprintf("team-%d", i), "orch-my-team", 2)
-			batch[i]["name"] = fmt.Sprintf("Team %d at %d", i, events)
+	pageTime := func() time.Duration {
+		if p == nil {
+			return 0
 		}
-		s.importRoster(batch)
-		events += len(batch)
+		return p.busy()
+	}
+	served, worked, began, events := cpuOf(b, s.process.Process.Pid), pageTime(), time.Now(), 0
+	for tick := time.NewTicker(500 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+		events += s.rename(500, events)
 	}
 	took := time.Since(began).Seconds()
-	if p != nil {
-		s.t.Logf("the page works %.1f %% of a core", 100*(p.busy()-busy).Seconds()/took)
-	}
-	return 100 * (cpuOf(s.t, s.process.Process.Pid) - served).Seconds() / took, float64(events) / took
+	b.ReportMetric(float64(events)/took, "events/s")
+	return 100 * (cpuOf(b, s.process.Process.Pid) - served).Seconds() / took, 100 * (pageTime() - worked).Seconds() / took
 }

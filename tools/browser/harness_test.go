@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// faultyPage violates its policy, throws, reports an error, loads from another host, and has an image without a text.
-const faultyPage = `<!doctype html><html lang="en"><title>Faults</title><main><h1>Faults</h1><img src="/x.png"></main>
+// faultyPage violates its policy, throws, reports an error and loads from another host. It has an image without a text, small
+// buttons without names under an animated element, and a heading that skips a level; nothing announces changes.
+const faultyPage = `<!doctype html><html lang="en"><title>Faults</title><style>@keyframes fade { to { opacity: .5 } } button { padding: 0; width: 9px; height: 9px }</style>
+<main><h1>Faults</h1><img src="/x.png"><h3>Too deep</h3><button></button><button></button>
+<div style="position: fixed; inset: 0; animation: fade 1s infinite"></div></main>
 <script nonce="n">
 	document.body.append(Object.assign(document.createElement("script"), {textContent: "window.ran = 1"}));
 	console.error("reported");
@@ -41,7 +44,16 @@ func TestFaultsAreFound(t *testing.T) {
 		eventually(t, fault, func() bool { return strings.Contains(strings.Join(p.seen(), "\n"), fault) })
 	}
 	assert.False(t, eval[bool](p, `"ran" in window`), "the policy holds")
-	assert.Contains(t, strings.Join(p.findings(), "\n"), "image-alt: ")
+	findings := strings.Join(p.findings(), "\n")
+	for _, fault := range []string{"image-alt: ", "target-size: "} {
+		assert.Contains(t, findings, fault)
+	}
+	structure := strings.Join(p.structure(), "\n")
+	for _, fault := range []string{"a button has no name: <button>", `the heading "Too deep" of level 3 follows one of level 1`, "no element that announces changes"} {
+		assert.Contains(t, structure, fault)
+	}
+	assert.Len(t, eval[[]string](p, unreachable), 2)
+	assert.Contains(t, strings.Join(eval[[]string](p, movement), "\n"), "fade of <div")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults, p.expected = nil, regexp.MustCompile("") // they were expected

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 // tab is a tab of the browser without cookies of other tabs. A test with a tab fails if the page violates its policy, throws,
 // reports an error, or loads anything from another host.
 type tab struct {
-	t      *testing.T
+	t      testing.TB
 	s      *server
 	ctx    context.Context
 	mu     sync.Mutex
@@ -55,7 +55,7 @@ type tab struct {
 }
 
 // open opens a tab for a server. expected matches the errors that the test causes; "" for none.
-func open(t *testing.T, s *server, expected string) *tab {
+func open(t testing.TB, s *server, expected string) *tab {
 	t.Helper()
 	parent, err := chromium()
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func open(t *testing.T, s *server, expected string) *tab {
 // another opens another tab with the same cookies.
 func (p *tab) another() *tab { return newTab(p.ctx, p.t, p.s, p.expected.String()) }
 
-func newTab(parent context.Context, t *testing.T, s *server, expected string, options ...chromedp.ContextOption) *tab {
+func newTab(parent context.Context, t testing.TB, s *server, expected string, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	ctx, _ := chromedp.NewContext(parent, options...)
 	p := &tab{t: t, s: s, ctx: ctx, expected: regexp.MustCompile(cmp.Or(expected, "^$"))}
@@ -237,19 +237,26 @@ func (p *tab) screenshot(name, theme string, width int) {
 // axeSource is the accessibility checker.
 var axeSource = sync.OnceValues(func() ([]byte, error) { return os.ReadFile(os.Getenv("AXE")) })
 
-// accessible fails the test if axe-core has a serious or critical finding.
-func (p *tab) accessible(where string) {
+// accessible fails the test if axe-core has a serious or critical finding, by default of any rule.
+func (p *tab) accessible(where string, rules ...string) {
 	p.t.Helper()
-	assert.Empty(p.t, strings.Join(p.findings(), "\n"), "accessibility of %s", where)
+	assert.Empty(p.t, strings.Join(p.findings(rules...), "\n"), "accessibility of %s", where)
 }
 
-// findings returns the serious and critical findings of axe-core, which is injected past the policy of the page.
-func (p *tab) findings() []string {
+// findings returns the serious and critical findings of axe-core, which is injected past the policy of the page. Controls must be
+// 24 pixels high and wide, or have that space around them (WCAG 2.5.8).
+func (p *tab) findings(rules ...string) []string {
 	p.t.Helper()
-	source, err := axeSource()
-	require.NoError(p.t, err)
-	p.do(chromedp.Evaluate[chromedp.Void](string(source)))
-	return eval[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations
+	if !eval[bool](p, `"axe" in window`) {
+		source, err := axeSource()
+		require.NoError(p.t, err)
+		p.do(chromedp.Evaluate[chromedp.Void](string(source)))
+	}
+	selection := `rules: {"target-size": {enabled: true}}`
+	if len(rules) > 0 {
+		selection = "runOnly: " + quote(strings.Join(rules, " ")) + `.split(" ")`
+	}
+	return eval[[]string](p, `axe.run(document, {resultTypes: ["violations"], `+selection+`}).then((r) => r.violations
 		.filter((v) => v.impact === "serious" || v.impact === "critical")
 		.flatMap((v) => v.nodes.slice(0, 5).map((n) => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`)
 }

@@ -25,7 +25,7 @@ const pause = 20 * time.Millisecond
 
 // server is a comet program with a data folder of its own.
 type server struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	url     string
 	process *exec.Cmd
@@ -34,7 +34,7 @@ type server struct {
 }
 
 // startServer starts a server, which the end of the test stops.
-func startServer(t *testing.T) *server {
+func startServer(t testing.TB) *server {
 	s := &server{t: t, dir: t.TempDir()}
 	s.start("127.0.0.1:0")
 	token, err := os.ReadFile(filepath.Join(s.dir, "admin.token"))
@@ -174,7 +174,7 @@ func (s *server) waitForTask(id, state string) {
 }
 
 // eventually waits until a condition holds.
-func eventually(t *testing.T, what string, condition func() bool) {
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !condition(); <-time.After(pause) {
 		require.True(t, time.Now().Before(end), "waited too long: %s", what)

@@ -57,22 +57,36 @@ func TestViews(t *testing.T) {
 // view is a view of the dashboard: the name of its pictures, its path, and a text that it shows.
 type view struct{ name, path, text string }
 
-// inspect opens views: they are accessible in both themes and fit into three widths, and their pictures are stored.
+// inspect opens views: they are accessible in both themes, to screen readers, by touch, without motion and zoomed, and their
+// pictures are stored.
 func (p *tab) inspect(views []view) {
 	p.t.Helper()
 	for _, v := range views {
 		p.show("light", 1440)
 		p.visit(v.path)
 		p.shows(v.text)
-		for _, theme := range []string{"light", "dark"} {
-			p.show(theme, 1440)
-			p.accessible(v.name + " " + theme)
-			for _, width := range []int{1440, 820, 390} {
-				p.show(theme, int64(width))
-				assert.LessOrEqual(p.t, eval[float64](p, "document.documentElement.scrollWidth"), float64(width), "%s is wider than %d px", v.name, width)
-				p.screenshot(v.name, theme, width)
-			}
-		}
+		assert.Empty(p.t, strings.Join(p.structure(), "\n"), "accessibility tree of %s", v.name)
+		p.accessible(v.name)
+		p.pictures(v.name, "light")
+		p.show("dark", 1440)
+		p.accessible(v.name+" dark", "color-contrast") // another theme has only other colours
+		p.pictures(v.name, "dark")
+		assert.Empty(p.t, eval[[]string](p, movement), "what moves in %s", v.name)
+		p.show("light", 390)
+		p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateTouch))
+		p.accessible(v.name+" on a telephone", "target-size")
+		p.zoomed(v.name, 200)
+		p.zoomed(v.name, 400)
+	}
+}
+
+// pictures shows a view in three widths, into which it must fit, and stores its pictures.
+func (p *tab) pictures(name, theme string) {
+	p.t.Helper()
+	for _, width := range []int{1440, 820, 390} {
+		p.show(theme, int64(width))
+		assert.LessOrEqual(p.t, eval[float64](p, "document.documentElement.scrollWidth"), float64(width), "%s is wider than %d px", name, width)
+		p.screenshot(name, theme, width)
 	}
 }
 

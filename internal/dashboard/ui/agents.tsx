@@ -100,9 +100,10 @@ function TreeGrid({ tree, rows }: { tree: Tree; rows: TreeRow[] }) {
     return () => resize.disconnect();
   }, []);
   useLayoutEffect(() => {
-    if (!wanted.current) return;
+    const row = wanted.current && box.current!.querySelector<HTMLElement>(`[aria-rowindex="${focused + 2}"]`);
+    if (!row) return; // it is drawn after the box has scrolled
     wanted.current = false;
-    box.current!.querySelector<HTMLElement>(`[aria-rowindex="${focused + 2}"]`)?.focus();
+    row.focus();
   });
 
   const first = Math.max(0, Math.floor(view.top / rowHeight) - 8);

@@ -85,7 +85,7 @@ export function Series(p: { label: string; at: number[]; lines: Values[]; height
             <tbody>
               {p.at.map((at, i) => (
                 <tr key={at}>
-                  <td>{new Date(at * 1000).toLocaleString("en-GB")}</td>
+                  <th scope="row">{new Date(at * 1000).toLocaleString("en-GB")}</th>
                   {p.lines.map((l) => (
                     <td class="number" key={l.name}>
                       {l.values[i]}

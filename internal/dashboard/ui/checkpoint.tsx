@@ -3,7 +3,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { call, Problem, type Call, type Schemas } from "./api";
-import { Action, AsCurl, Badge, CopyButton, Dialog, Facts, Loaded, Panel, Tag, Time } from "./components";
+import { Action, AsCurl, Badge, CopyButton, Facts, Loaded, Panel, Tag, Time } from "./components";
+import { Dialog } from "./dialog";
 import { count, duration, words, type Tone } from "./format";
 import { ProblemNotice } from "./problem";
 import { at, escaped, indent, readable, sha256, visible } from "./rawjson";

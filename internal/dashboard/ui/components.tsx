@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { call, curl, Problem, type Call } from "./api";
+import { Dialog } from "./dialog";
 import { ago, count, mark, moment, short, tone, words, type Tone } from "./format";
 import { Icon, type IconName } from "./icons";
 import { navigate, parameter, setParameters, address } from "./router";
@@ -156,7 +157,7 @@ export function Json({ value, label }: { value: unknown; label: string }) {
 
 export type Column<T> = { title: string; cell: (row: T) => ComponentChildren; number?: boolean };
 
-/** Table is a table whose rows may lead to a view. The keys j and k move between rows, Enter opens one. */
+/** Table is a table whose first column names the rows, which may lead to a view. The keys j and k move between rows, Enter opens one. */
 export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string; href?: (row: T) => string | undefined; more?: () => void; empty: ComponentChildren }) {
   if (p.rows.length === 0) return <>{p.empty}</>;
   const keys = (event: KeyboardEvent) => {
@@ -189,11 +190,17 @@ export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id
               };
               return (
                 <tr key={p.id(row)} data-href={to} tabIndex={to ? 0 : undefined} onClick={open}>
-                  {p.columns.map((c) => (
-                    <td key={c.title} class={c.number ? "number" : ""}>
-                      {c.cell(row)}
-                    </td>
-                  ))}
+                  {p.columns.map((c, i) =>
+                    i === 0 ? (
+                      <th key={c.title} scope="row">
+                        {c.cell(row)}
+                      </th>
+                    ) : (
+                      <td key={c.title} class={c.number ? "number" : ""}>
+                        {c.cell(row)}
+                      </td>
+                    ),
+                  )}
                 </tr>
               );
             })}
@@ -265,29 +272,6 @@ export function Search(p: { name: string; label: string; placeholder?: string })
     timer.current = setTimeout(() => setParameters({ [p.name]: value.trim() }), 250);
   };
   return <input type="search" aria-label={p.label} placeholder={p.placeholder ?? p.label} defaultValue={parameter(p.name)} onInput={(e) => apply(e.currentTarget.value)} />;
-}
-
-/** Dialog is a modal dialog; its button closes it, and Escape and a click beside it, unless it must stay. */
-export function Dialog(p: { title: string; close: () => void; wide?: boolean; stays?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  const id = useId();
-  const pressed = useRef<EventTarget>(null);
-  useEffect(() => {
-    dialog.current?.showModal();
-    dialog.current?.querySelector<HTMLElement>(".body input, .body select, .body textarea")?.focus();
-  }, []);
-  return (
-    <dialog ref={dialog} class={p.wide ? "wide" : ""} aria-labelledby={id} onClose={p.close} onCancel={(e) => p.stays && e.preventDefault()} onPointerDown={(e) => (pressed.current = e.target)} onClick={(e) => !p.stays && e.target === dialog.current && pressed.current === e.target && p.close()}>
-      <header>
-        <h2 id={id}>{p.title}</h2>
-        <button class="quiet" aria-label="Close" onClick={p.close}>
-          <Icon name="close" />
-        </button>
-      </header>
-      <div class="body">{p.children}</div>
-      {p.footer && <footer>{p.footer}</footer>}
-    </dialog>
-  );
 }
 
 /** CopyButton copies a text. */

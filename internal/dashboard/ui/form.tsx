@@ -2,7 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
 import { Problem, request, type Call, type FieldError } from "./api";
-import { AsCurl, Dialog } from "./components";
+import { AsCurl } from "./components";
+import { Dialog } from "./dialog";
 import { ProblemNotice } from "./problem";
 import { notify } from "./toasts";
 

@@ -3,6 +3,8 @@ import { Layout, type Graph, type Link, type Placed } from "./graphlayout";
 
 type Options = { hover: (id: string | undefined, x: number, y: number) => void; select: (id: string | undefined) => void; drawn: (ms: number) => void };
 
+type Point = [x: number, y: number];
+
 /** colours is the number of colours of the theme; servers beyond it share them, and are drawn as rings. */
 export const colours = 8;
 
@@ -74,7 +76,7 @@ export class GraphCanvas {
     this.draw();
   }
 
-  zoom(factor: number, at?: [number, number]) {
+  zoom(factor: number, at?: Point) {
     const [x, y] = at ?? [this.canvas.clientWidth / 2, this.canvas.clientHeight / 2];
     const k = Math.min(8, Math.max(0.05, this.view.k * factor));
     const f = k / this.view.k;
@@ -119,6 +121,7 @@ export class GraphCanvas {
   }
 
   private draw() {
+    if (this.still.matches && !this.settled) return; // without animation, only the result of the layout is drawn
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
       this.paint();
@@ -252,29 +255,33 @@ export class GraphCanvas {
     return least * this.view.k < 6 ? best : undefined;
   }
 
+  /** listen handles pointers: one moves the view and selects a node, two also zoom. */
   private listen() {
     const { canvas } = this;
-    let from: { x: number; y: number; moved: boolean } | undefined;
+    const down = new Map<number, Point>();
+    let moved = false;
     canvas.addEventListener("wheel", (e) => (e.preventDefault(), this.zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0015)), [e.offsetX, e.offsetY])), { passive: false });
     canvas.addEventListener("pointerdown", (e) => {
-      from = { x: e.clientX, y: e.clientY, moved: false };
+      moved = down.size > 0;
+      down.set(e.pointerId, [e.offsetX, e.offsetY]);
       canvas.setPointerCapture(e.pointerId);
     });
     canvas.addEventListener("pointermove", (e) => {
-      if (!from) return this.point(this.at(e), e);
-      const [dx, dy] = [e.clientX - from.x, e.clientY - from.y];
-      if (!from.moved && Math.hypot(dx, dy) < 4) return;
-      from = { x: e.clientX, y: e.clientY, moved: true };
-      this.view = { ...this.view, x: this.view.x + dx, y: this.view.y + dy };
-      this.fitted = false;
+      const start = down.get(e.pointerId);
+      if (!start) return this.point(this.at(e), e);
+      if (!moved && Math.hypot(e.offsetX - start[0], e.offsetY - start[1]) < 4) return;
+      moved = true;
+      const from = grip(down);
+      down.set(e.pointerId, [e.offsetX, e.offsetY]);
+      const to = grip(down);
+      this.view = { ...this.view, x: this.view.x + to.x - from.x, y: this.view.y + to.y - from.y };
       this.point(undefined, e);
-      this.draw();
+      this.zoom(from.size && to.size ? to.size / from.size : 1, [to.x, to.y]);
     });
     canvas.addEventListener("pointerup", (e) => {
-      if (from && !from.moved) this.options.select(this.at(e)?.id);
-      from = undefined;
+      if (down.delete(e.pointerId) && !moved) this.options.select(this.at(e)?.id);
     });
-    canvas.addEventListener("pointercancel", () => (from = undefined));
+    canvas.addEventListener("pointercancel", (e) => down.delete(e.pointerId));
     canvas.addEventListener("pointerleave", (e) => this.point(undefined, e));
   }
 
@@ -285,4 +292,10 @@ export class GraphCanvas {
     this.options.hover(n?.id, e.offsetX, e.offsetY);
     this.draw();
   }
+}
+
+/** grip returns the middle of the first two pointers, and their distance. */
+function grip(down: Map<number, Point>): { x: number; y: number; size: number } {
+  const [a = [0, 0], b = a] = [...down.values()];
+  return { x: (a[0] + b[0]) / 2, y: (a[1] + b[1]) / 2, size: Math.hypot(a[0] - b[0], a[1] - b[1]) };
 }

@@ -1,7 +1,8 @@
 // The command palette: one search over views, agents, tasks, tools and workflows, opened by ⌘K or Ctrl+K.
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, query, type Schemas } from "./api";
+import { useModal } from "./dialog";
 import { Icon, type IconName } from "./icons";
 import { link, navigate } from "./router";
 import { can } from "./session";
@@ -47,11 +48,10 @@ export function Palette() {
 }
 
 function OpenPalette() {
-  const dialog = useRef<HTMLDialogElement>(null);
+  const dialog = useModal();
   const [text, setText] = useState("");
   const [found, setFound] = useState<Entry[]>([]);
   const [selected, setSelected] = useState(0);
-  useEffect(() => dialog.current?.showModal(), []);
   useEffect(() => {
     const wanted = text.trim();
     if (wanted.length < 2) return setFound([]);

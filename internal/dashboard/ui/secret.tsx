@@ -1,5 +1,6 @@
 // Secrets that are shown once.
-import { CopyButton, Dialog, Json } from "./components";
+import { CopyButton, Json } from "./components";
+import { Dialog } from "./dialog";
 
 /** Secret shows a secret that the server returns only once. */
 export function Secret(p: { title: string; name: string; secret: string; hint?: string; line?: string; close: () => void }) {

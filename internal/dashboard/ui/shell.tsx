@@ -76,7 +76,7 @@ function Live() {
   const text = { on: "live", off: "not connected", connecting: "connecting" }[state.value];
   return (
     <span class="live" data-state={state.value} title={"Position of the last event: " + position.value}>
-      {text} <span>· {count(position.value)}</span>
+      <span role="status">{text}</span> <span class="position">· {count(position.value)}</span>
     </span>
   );
 }

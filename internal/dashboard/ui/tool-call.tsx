@@ -1,7 +1,8 @@
 // Calling a tool with arguments as JSON, and its result as text.
 import { useState } from "preact/hooks";
 import { call, Problem, type Schemas } from "./api";
-import { AsCurl, Badge, Dialog, Json, Panel } from "./components";
+import { AsCurl, Badge, Json, Panel } from "./components";
+import { Dialog } from "./dialog";
 import { duration } from "./format";
 import { ProblemNotice } from "./problem";
 

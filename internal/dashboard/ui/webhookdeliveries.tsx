@@ -1,7 +1,8 @@
 // The deliveries of a webhook with their attempts, and redelivery.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { call, Problem, query, type Schemas } from "./api";
-import { Action, AsCurl, Badge, CopyButton, Dialog, Empty, Facts, Filter, Json, Loaded, Panel, Table, Time } from "./components";
+import { Action, AsCurl, Badge, CopyButton, Empty, Facts, Filter, Json, Loaded, Panel, Table, Time } from "./components";
+import { Dialog } from "./dialog";
 import { count, duration, moment, now } from "./format";
 import { onEvents } from "./live";
 import { ProblemNotice } from "./problem";

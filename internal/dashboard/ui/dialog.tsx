@@ -1,0 +1,95 @@
+// Modal dialogs: what opens, closes and leaves them, and where the focus goes.
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { Icon } from "./icons";
+
+/** useModal returns a dialog that is opened, and that gives the focus back to the element that opened it. */
+export function useModal() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const element = dialog.current!;
+    const opener = document.activeElement as HTMLElement | null;
+    element.showModal();
+    element.querySelector<HTMLElement>(".body input, .body select, .body textarea")?.focus();
+    return () => {
+      element.close();
+      queueMicrotask(() => restore(opener));
+    };
+  }, []);
+  return dialog;
+}
+
+/** Dialog is a modal dialog. Its button closes it, and Escape and a click beside it, unless it must stay. If a field was
+ * changed, it asks first. Then the element that opened it has the focus again. */
+export function Dialog(p: { title: string; close: () => void; wide?: boolean; stays?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
+  const dialog = useModal();
+  const id = useId();
+  const pressed = useRef<EventTarget>(null);
+  const changed = useRef(false);
+  const [asking, setAsking] = useState(false);
+  const leave = () => (changed.current ? setAsking(true) : p.close());
+  const dismiss = () => p.stays || leave();
+  const keys = (event: KeyboardEvent) => {
+    if (event.key !== "Escape" || event.isComposing) return;
+    event.preventDefault(); // the browser closes a dialog at the second Escape, whatever the page says
+    event.stopPropagation();
+    dismiss();
+  };
+  const closed = () => {
+    if (!dialog.current?.isConnected) return;
+    dialog.current.showModal(); // the browser closed it without asking
+    dismiss();
+  };
+  return (
+    <dialog
+      ref={dialog}
+      class={p.wide ? "wide" : ""}
+      aria-labelledby={id}
+      onInput={() => (changed.current = true)}
+      onKeyDown={keys}
+      onCancel={(e) => (e.preventDefault(), dismiss())}
+      onClose={closed}
+      onPointerDown={(e) => (pressed.current = e.target)}
+      onClick={(e) => e.target === dialog.current && pressed.current === e.target && dismiss()}
+    >
+      <header>
+        <h2 id={id}>{p.title}</h2>
+        <button type="button" class="quiet" aria-label="Close" onClick={leave}>
+          <Icon name="close" />
+        </button>
+      </header>
+      <div class="body">{p.children}</div>
+      {p.footer && <footer>{p.footer}</footer>}
+      {asking && <Discard keep={() => setAsking(false)} discard={p.close} />}
+    </dialog>
+  );
+}
+
+/** Discard asks whether a dialog is closed although a field was changed. */
+function Discard({ keep, discard }: { keep: () => void; discard: () => void }) {
+  return (
+    <Dialog
+      title="Discard your changes?"
+      close={keep}
+      footer={
+        <>
+          <button type="button" onClick={keep}>
+            Keep editing
+          </button>
+          <button type="button" class="danger" onClick={discard}>
+            Discard
+          </button>
+        </>
+      }
+    >
+      <p>They have not been saved.</p>
+    </Dialog>
+  );
+}
+
+/** restore gives the focus to the element that opened a dialog, or to the view if that element is gone. */
+function restore(opener: HTMLElement | null) {
+  for (const element of [opener, document.getElementById("main")]) {
+    if (document.activeElement === document.body) element?.focus({ preventScroll: true });
+  }
+}

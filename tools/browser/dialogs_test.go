@@ -1,0 +1,89 @@
+package browser
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+)
+
+const (
+	dialogs      = `document.querySelectorAll("dialog[open]").length`
+	focusInside  = `[...document.querySelectorAll("dialog[open]")].at(-1)?.contains(document.activeElement)`
+	focusOutside = `document.activeElement !== document.body && !(` + focusInside + `)`
+)
+
+// openWithKeys opens a dialog with the keyboard: opener is the expression of its control.
+func (p *tab) openWithKeys(opener string) {
+	p.t.Helper()
+	p.until(opener)
+	eval[chromedp.Void](p, "(window.opener2 = "+opener+").focus()")
+	p.press(kb.Enter)
+	p.until(dialogs + " === 1 && " + focusInside)
+}
+
+// TestDialogs checks the focus of dialogs: it moves into the dialog, Tab keeps it there, and Escape closes the dialog and gives it
+// back to the control that opened it.
+func TestDialogs(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.createAgent("greeter")
+	p := open(t, s, "")
+	p.logIn(s.token, "/ui/agents/greeter")
+	for _, dialog := range []struct{ name, opener string }{
+		{"form", find("Edit")},
+		{"as curl", find("as curl")},
+		{"palette", `document.querySelector(".bar .search")`},
+		{"confirmation", find("Deactivate")},
+	} {
+		p.openWithKeys(dialog.opener)
+		p.accessible("dialog " + dialog.name)
+		controls := eval[int](p, `document.querySelectorAll("dialog a, dialog button, dialog input, dialog select, dialog textarea, dialog [tabindex='0']").length`)
+		for range controls + 2 {
+			p.press(kb.Tab)
+			assert.False(t, eval[bool](p, focusOutside), "Tab leaves the dialog %s", dialog.name)
+		}
+		p.press(kb.Tab, chromedp.KeyModifiers(kb.ModifierShift))
+		p.press(kb.Tab, chromedp.KeyModifiers(kb.ModifierShift))
+		assert.False(t, eval[bool](p, focusOutside), "Shift+Tab leaves the dialog %s", dialog.name)
+		p.press(kb.Escape)
+		p.until(dialogs + " === 0")
+		p.until("document.activeElement === window.opener2")
+	}
+}
+
+// TestUnsavedInput checks that Escape, the button of a form and a click beside it ask before input is lost.
+func TestUnsavedInput(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := open(t, s, "")
+	p.logIn(s.token, "/ui/agents")
+	p.openWithKeys(find("New agent"))
+	p.enter("name", "Not saved yet")
+	for _, leave := range []func(){
+		func() { p.press(kb.Escape) },
+		func() { p.click("Close") },
+		func() {
+			p.do(chromedp.MouseClickXY(5, 5))
+		},
+	} {
+		for range 2 { // a browser does not let a page prevent the second Escape
+			leave()
+			p.until(dialogs + " === 2 && " + focusInside)
+			p.shows("Discard your changes?")
+			p.press(kb.Escape)
+			p.until(dialogs + " === 1 && " + focusInside)
+			assert.Equal(t, "Not saved yet", eval[string](p, find("name")+".value"))
+		}
+	}
+	p.press(kb.Escape)
+	p.accessible("question about unsaved input")
+	p.screenshot("form-unsaved", "light", 1440)
+	p.click("Keep editing")
+	p.until(dialogs + " === 1")
+	p.press(kb.Escape)
+	p.click("Discard")
+	p.until(dialogs + " === 0")
+	p.until("document.activeElement === window.opener2")
+}
