@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -83,7 +84,8 @@ type eventFilter struct {
 }
 
 // readEventFilter reads the parameters of a stream. Without types it selects all that the caller
-// may see; a requested type that the caller may not see is errs.MissingScope.
+// may see, with a pattern such as task.* those of a kind; a requested type that the caller may not see, or a pattern
+// without one that it may see, is errs.MissingScope.
 func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	f.agent, f.task = orZero(q.OptString("agent_id", input.MaxID)), orZero(q.OptString("task_id", input.MaxID))
 	f.workflow = orZero(q.OptString("workflow_id", input.MaxID))
@@ -92,22 +94,31 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 		wanted = strings.Split(*list, ",")
 	}
 	var known []string
+	var lacks models.Scope // of types that a pattern names
 	for _, group := range eventScopes() {
 		allowed := slices.ContainsFunc(group.scopes, p.Has)
 		for _, t := range group.types {
-			known = append(known, string(t))
-			switch named := slices.Contains(wanted, string(t)); {
-			case named && !allowed && err == nil:
-				err = auth.Require(p, group.scopes[0])
-			case named, wanted == nil && allowed:
+			kind, _, _ := strings.Cut(string(t), ".")
+			known = append(known, string(t), kind+".*")
+			named, all := slices.Contains(wanted, string(t)), slices.Contains(wanted, kind+".*")
+			switch {
+			case allowed && (named || all || wanted == nil):
 				f.types = append(f.types, t)
+			case named && err == nil:
+				err = auth.Require(p, group.scopes[0])
+			case all:
+				lacks = cmp.Or(lacks, group.scopes[0])
 			}
 		}
 	}
+	if len(f.types) == 0 && lacks != "" && err == nil {
+		err = auth.Require(p, lacks)
+	}
+	slices.Sort(known)
 	for _, name := range wanted {
 		if !slices.Contains(known, name) {
 			q.Fail("types", "enum", "types must be a list of %s with commas between them, not %s%s",
-				strings.Join(known, ", "), input.Quote(name), input.DidYouMean(name, known))
+				strings.Join(slices.Compact(known), ", "), input.Quote(name), input.DidYouMean(name, known))
 			break
 		}
 	}
@@ -224,7 +235,7 @@ const maxScanned, historyBatch = 10_000, 500
 //	@Description	Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
 //	@Param			before		query	int		false	"Only events before this position"	minimum(1)	example(88412)
 //	@Param			after		query	int		false	"Only events after this position"	minimum(0)	example(88362)
-//	@Param			types		query	string	false	"Types with commas between them, by default all that the token may read"	maxlength(1000)	example(task.completed,task.failed)
+//	@Param			types		query	string	false	"Types with commas between them, by default all that the token may read; `task.*` are all types of a kind that the token may read"	maxlength(1000)	example(task.completed,task.failed)
 //	@Param			agent_id	query	string	false	"Only events about this agent, its work, or tasks that it requested"	maxlength(64)	example(finance-personal)
 //	@Param			task_id		query	string	false	"Only events of this task"	maxlength(64)
 //	@Param			workflow_id	query	string	false	"Only events of this workflow"	maxlength(64)

@@ -6,9 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/workflow"
 	"comet/models"
+	"comet/store/schedules"
 )
 
 // TestEventFilterOfToolCalls: names of tools and servers may be secret, so a token without the
@@ -33,6 +35,31 @@ func TestEventFilterOfToolCalls(t *testing.T) {
 		f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events", nil), "types"), c.principal)
 		require.NoError(t, err)
 		require.Equal(t, []bool{c.own, c.others, c.edge, c.down}, []bool{f.wants(called(agent)), f.wants(called("bob")), f.wants(edge), f.wants(down)}, name)
+	}
+}
+
+// TestEventFilterOfPatterns checks that a pattern selects the types of a kind that the token may see.
+func TestEventFilterOfPatterns(t *testing.T) {
+	t.Parallel()
+	reader := models.Principal{Scopes: []models.Scope{models.ScopeTasksRead}}
+	read := func(types string) ([]models.EventType, error) {
+		f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events?types="+types, nil), "types"), reader)
+		return f.types, err
+	}
+	types, err := read("schedule.*,task.failed")
+	require.NoError(t, err)
+	require.Contains(t, types, events.TaskFailed)
+	require.Contains(t, types, schedules.EventRun)
+	require.NotContains(t, types, events.TaskCreated)
+	types, err = read("task.*,agent.*")
+	require.NoError(t, err, "some of them are allowed")
+	require.Contains(t, types, events.TaskCreated)
+	require.NotContains(t, types, events.AgentCreated)
+	_, err = read("agent.*")
+	require.True(t, errs.Is(err, errs.MissingScope))
+	for _, wrong := range []string{"tasks.*", "*", "task*", "task.", "task.*.x"} {
+		_, err = read(wrong)
+		require.True(t, errs.Is(err, errs.InvalidParameter), wrong)
 	}
 }
 

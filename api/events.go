@@ -37,7 +37,7 @@ const (
 //	@Description
 //	@Description	With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //	@Produce		text/event-stream
-//	@Param			types			query	string	false	"Only events of these types, separated by commas"	maxlength(1000)	example(task.completed,task.failed)
+//	@Param			types			query	string	false	"Only events of these types, separated by commas; `task.*` are all types of a kind that the token may see"	maxlength(1000)	example(task.completed,task.failed)
 //	@Param			agent_id		query	string	false	"Only events about this agent, its work, or the tasks it requested"	maxlength(64)	example(research-web-01)
 //	@Param			task_id			query	string	false	"Only events of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			workflow_id		query	string	false	"Only events of this workflow"	maxlength(64)	example(wf_034530bbngmsf6j6dh3xtmbr4g)

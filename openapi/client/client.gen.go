@@ -11781,7 +11781,7 @@ type ListDeadLettersParams struct {
 
 // StreamEventsParams defines parameters for StreamEvents.
 type StreamEventsParams struct {
-	// Types Only events of these types, separated by commas
+	// Types Only events of these types, separated by commas; `task.*` are all types of a kind that the token may see
 	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
 
 	// AgentID Only events about this agent, its work, or the tasks it requested
@@ -11814,7 +11814,7 @@ type ListEventsParams struct {
 	// After Only events after this position
 	After *int `form:"after,omitempty" json:"after,omitempty" yaml:"after,omitempty"`
 
-	// Types Types with commas between them, by default all that the token may read
+	// Types Types with commas between them, by default all that the token may read; `task.*` are all types of a kind that the token may read
 	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
 
 	// AgentID Only events about this agent, its work, or tasks that it requested

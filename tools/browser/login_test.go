@@ -32,6 +32,7 @@ func TestLogin(t *testing.T) {
 	again := open(t, s, "status of 401")
 	again.do(chromedp.Navigate(s.link))
 	again.until(loginForm)
+	again.shows("The code of this link has expired or was used.")
 	again.enter("token", "wrong")
 	again.click("Log in")
 	again.until(`document.querySelector("[role=alert]")`)

@@ -1,5 +1,5 @@
 // One event as a sentence with a link to what it is about.
-import { clock } from "./format";
+import { clock, count } from "./format";
 import type { LiveEvent } from "./live";
 import { link } from "./router";
 import { visible } from "./sections";
@@ -21,10 +21,10 @@ export function describe(e: LiveEvent): string {
     kind === "worker" && d.state ? d.state : "",
     d.progress !== undefined && verb === "progress" ? d.progress + " %" : "",
     d.agent_id && kind !== "agent" && d.agent_id !== e.key ? "by " + d.agent_id : "",
-    d.failure || d.error || d.question || d.reason || "",
-    d.tokens ? d.tokens + " tokens" : "",
-  ];
-  return [kind, verb.replaceAll("_", " "), "", ...details.filter(Boolean)].join(" ").replace("  ", " ");
+    d.tokens ? count(d.tokens) + " tokens" : "",
+  ].filter(Boolean);
+  const reason = d.failure || d.error || d.question || d.reason;
+  return [kind, verb.replaceAll("_", " "), ...details].join(" ") + (reason ? ": " + reason : "");
 }
 
 export function Line({ event }: { event: LiveEvent }) {

@@ -13,10 +13,17 @@ export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): C
     const [, redraw] = useState(0);
     useEffect(() => {
       if (loaded) return;
-      load().then(
-        (component) => ((loaded = component), redraw((n) => n + 1)),
-        () => setProblem(new Problem(0, "This view cannot be loaded. If comet was updated, reload the page.")),
-      );
+      let timer: ReturnType<typeof setTimeout>;
+      const read = () =>
+        load().then(
+          (component) => ((loaded = component), redraw((n) => n + 1)),
+          () => {
+            setProblem(new Problem(0, "This view cannot be loaded. The page retries until it can. If comet was updated, reload the page."));
+            timer = setTimeout(read, 2000);
+          },
+        );
+      void read();
+      return () => clearTimeout(timer);
     }, []);
     const View = loaded;
     if (View) return <View {...props} />;

@@ -174,8 +174,9 @@ async function readStream(signal: AbortSignal, alive: () => void): Promise<void>
   if (last !== undefined) headers["Last-Event-ID"] = last;
   const response = await fetch("/api/v1/events", { headers, signal, cache: "no-store" });
   if (!response.ok || !response.body) throw await problemOf(response);
+  const wasOff = state.value === "off";
   report("on");
-  if (!resumed) reloadAll();
+  if (!resumed || wasOff) reloadAll(); // reads of views may have failed meanwhile
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ; ) {
     const { done, value } = await reader.read();

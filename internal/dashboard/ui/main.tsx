@@ -1,4 +1,4 @@
-import { effect } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { render, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
@@ -48,18 +48,32 @@ function View() {
   );
 }
 
-let ended = "";
+/** notice is why the login form is shown. */
+const notice = signal("");
+
+/** checkInterval is how often the page of a token without the event stream asks whether its login has ended, in milliseconds. */
+const checkInterval = 1500;
+
+/** check follows the login: the event stream reports its end, if the token may read it. */
+function check(): (() => void) | undefined {
+  if (listens()) {
+    void connect(me.value?.login?.id ?? "");
+    return undefined;
+  }
+  const timer = setInterval(() => confirmLogin().catch(() => {}), checkInterval);
+  return () => clearInterval(timer);
+}
 
 function App() {
   const allowed = loggedIn.value;
   useEffect(() => {
     if (allowed && path.value === "login") navigate("/ui/", true);
-    if (allowed && listens()) void connect(me.value?.login?.id ?? "");
-    else disconnect();
+    if (!allowed) return disconnect();
+    notice.value = "Your login has ended: you logged out, or the token was revoked or has expired.";
+    return check();
   }, [allowed]);
   if (allowed === undefined) return null;
-  if (!allowed) return <Login notice={ended} />;
-  ended = "Your login has ended: you logged out, or the token was revoked or has expired.";
+  if (!allowed) return <Login notice={notice.value} />;
   return (
     <>
       <Shell>
@@ -79,7 +93,7 @@ async function start() {
     await identify();
   } catch (thrown) {
     const problem = Problem.of(thrown);
-    if (problem.status !== 401) ended = problem.detail;
+    if (problem.status !== 401) notice.value = problem.detail;
     if (!code) loggedIn.value = false;
   }
   const name = me.value?.token.name;
@@ -88,9 +102,11 @@ async function start() {
     await logIn({ code });
     if (name) location.reload();
   } catch (thrown) {
-    ended = Problem.of(thrown).detail;
-    if (name) notify("bad", ended);
-    else loggedIn.value = false;
+    const { status, detail } = Problem.of(thrown);
+    const why = status === 401 ? "The code of this link has expired or was used. Run comet dashboard again." : detail;
+    if (name) return notify("bad", why);
+    notice.value = why;
+    loggedIn.value = false;
   }
 }
 

@@ -1,13 +1,14 @@
 // The command palette: one search over views, agents, tasks, tools and workflows, opened by ⌘K or Ctrl+K.
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { call, query, type Schemas } from "./api";
+import { call, Problem, query, type Schemas } from "./api";
 import { useModal } from "./dialog";
 import { Icon, type IconName } from "./icons";
 import { link, navigate } from "./router";
-import { can } from "./session";
+import { can, logOut } from "./session";
 import { address, sections, visible } from "./sections";
 import { switchTheme } from "./theme";
+import { notify } from "./toasts";
 
 const isOpen = signal(false);
 const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
@@ -52,6 +53,7 @@ function OpenPalette() {
   const [text, setText] = useState("");
   const [found, setFound] = useState<Entry[]>([]);
   const [selected, setSelected] = useState(0);
+  useEffect(() => lists.clear(), []);
   useEffect(() => {
     const wanted = text.trim();
     if (wanted.length < 2) return setFound([]);
@@ -121,11 +123,24 @@ function commands(): Entry[] {
   return [
     ...visible().map((s): Entry => ({ id: "view-" + s.id, title: s.title, kind: "g " + s.key, icon: s.icon, run: () => navigate(address(s)) })),
     { id: "theme", title: "Switch between light and dark", kind: "command", icon: "moon", run: switchTheme },
+    { id: "logout", title: "Log out", kind: "command", icon: "exit", run: () => void logOut().catch((thrown) => notify("bad", Problem.of(thrown).text)) },
     { id: "docs", title: "REST API description", kind: "command", icon: "code", run: () => location.assign("/docs") },
   ];
 }
 
 type Find = (text: string, signal: AbortSignal) => Promise<Entry[]>;
+
+/** lists are the responses of lists that are searched in the page, by their paths, while the palette is open. */
+const lists = new Map<string, Promise<any>>();
+
+/** list reads the first page of a list, once while the palette is open. */
+function list<T>(path: string): Promise<T> {
+  if (!lists.has(path)) lists.set(path, call<T>({ path }));
+  return lists.get(path)!;
+}
+
+/** has reports whether one of the texts contains what is searched. */
+const has = (wanted: string, ...texts: (string | undefined)[]) => texts.some((t) => t?.toLowerCase().includes(wanted.toLowerCase()));
 
 /** searches returns the searches that the token allows; each returns a few entries. */
 function searches(): Find[] {
@@ -141,14 +156,21 @@ function searches(): Find[] {
     const list = await call<Schemas["TaskList"]>({ path: query("/api/v1/tasks", { id_prefix: text, limit: 6 }) }, signal);
     return list.tasks.map((t) => entry("tasks", "task", "tasks", t.id, t.id, t.state));
   });
-  add(can("tools:call"), async (text, signal) => {
-    const result = await call<Schemas["ToolSearchResult"]>({ method: "POST", path: "/api/v1/tools/search", body: { query: text, limit: 6 } }, signal);
-    return result.tools.map((t) => entry("tools", "tool", "tools", t.name, t.name, t.description));
+  add(can("tools:call"), async (text) => {
+    const { upstreams } = await list<Schemas["UpstreamList"]>("/api/v1/upstreams");
+    return upstreams.filter((u) => has(text, u.id, u.server_name)).slice(0, 6).map((u) => entry("tools", "MCP server", "tools", u.id, u.id, u.state));
   });
-  add(can("tools:call", "workflows:approve"), async (text, signal) => {
-    if (!text.startsWith("wf_")) return [];
-    const w = await call<Schemas["Workflow"]>({ path: "/api/v1/workflows/" + encodeURIComponent(text) }, signal);
-    return [entry("workflows", "workflow", "workflows", text, text, w.status)];
+  add(can("tools:call"), async (text) => {
+    const { tools } = await list<Schemas["ToolList"]>("/api/v1/tools?limit=1000"); // a search by meaning is a tool call, which costs tokens
+    return tools.filter((t) => has(text, t.id, t.description)).sort((a, b) => Number(has(text, b.id)) - Number(has(text, a.id))).slice(0, 6).map((t) => entry("tools", "tool", "tools", t.id, t.id, t.description));
+  });
+  add(can("tools:call", "workflows:approve"), async (text) => {
+    const { workflows } = await list<Schemas["WorkflowList"]>("/api/v1/workflows?limit=100");
+    return workflows.filter((w) => has(text, w.workflow_id, w.definition?.name)).slice(0, 6).map((w) => entry("workflows", "workflow", "workflows", w.workflow_id, w.definition?.name ?? w.workflow_id, [w.definition && w.workflow_id, w.status].filter(Boolean).join(" ")));
+  });
+  add(can("webhooks:write"), async (text) => {
+    const { webhooks } = await list<Schemas["WebhookList"]>("/api/v1/webhooks?limit=100");
+    return webhooks.filter((h) => has(text, h.id, h.url, h.description)).slice(0, 6).map((h) => entry("webhooks", "webhook", "webhooks", h.id, h.url, h.id));
   });
   return out;
 }

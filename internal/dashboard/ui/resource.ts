@@ -8,6 +8,9 @@ export type Resource<T> = { data?: T; problem?: Problem; loading: boolean; reloa
 /** Refresh selects the events after which a resource is read again. */
 export type Refresh = (event: LiveEvent) => boolean;
 
+/** retryAfter is the time after which a read that did not reach the server is repeated, in milliseconds. */
+const retryAfter = 2000;
+
 /** quiet is the minimum time between two reads of a resource after events, in milliseconds. */
 const quiet = 1000;
 
@@ -54,7 +57,10 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>
         source.current = load;
         setState({ data, loading: false });
       } catch (thrown) {
-        if (!stop.signal.aborted) setState((old) => ({ data: source.current === load ? old.data : undefined, problem: Problem.of(thrown), loading: false }));
+        if (stop.signal.aborted) return;
+        const problem = Problem.of(thrown);
+        setState((old) => ({ data: source.current === load ? old.data : undefined, problem, loading: false }));
+        if (problem.status === 0) timer ??= setTimeout(read, retryAfter);
       }
       running = false;
       if (again && !stop.signal.aborted) {

@@ -24,7 +24,7 @@ export function administers(): boolean {
 export const manages = () => can("admin") || Boolean(me.value?.token.agent_id);
 
 /** listens reports whether the token may read the stream of events. */
-export const listens = () => can("tasks:read", "tools:call", "agents:read", "agents:write");
+export const listens = () => can("tasks:read", "tools:call", "agents:read", "agents:write", "workflows:approve");
 
 /** identify reads the token that the browser's login belongs to. */
 export async function identify(): Promise<void> {

@@ -1,7 +1,7 @@
 // The search for tools, with the result and the scores that agents get.
-import { useCallback, useRef } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { call, type Call, type Schemas } from "./api";
-import { Empty, Facts, Loaded, Panel, Search, Tag } from "./components";
+import { Empty, Facts, Loaded, Panel, Tag } from "./components";
 import { count } from "./format";
 import { useLoad } from "./resource";
 import { link, parameter, setParameters } from "./router";
@@ -22,21 +22,30 @@ export function ToolSearch() {
   const latest = useRef(search);
   latest.current = search;
   const found = useLoad(useCallback((signal: AbortSignal) => (text ? call<Schemas["ToolSearchResult"]>(latest.current, signal) : Promise.resolve(undefined)), [text, context, flags]));
+  const entered = { query: text, context_tools: context };
+  const [draft, setDraft] = useState(entered);
+  useEffect(() => setDraft(entered), [text, context]);
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    setParameters({ query: draft.query.trim(), context_tools: draft.context_tools.trim() });
+  };
   return (
     <ToolsPage ready={!found.loading || !text} calls={[search]}>
-      <div class="filters" role="search">
-        <Search name="query" label="What the tool is for, in English or French" placeholder="What is the tool for?" />
+      <form class="filters" role="search" onSubmit={submit}>
+        <input type="search" name="query" aria-label="What the tool is for, in English or French" placeholder="What is the tool for?" value={draft.query} onInput={(e) => setDraft({ ...draft, query: e.currentTarget.value })} />
         <label>
           Tools in use
-          <ContextTools />
+          <input type="text" name="context_tools" placeholder="filesystem:read_file, …" value={draft.context_tools} onInput={(e) => setDraft({ ...draft, context_tools: e.currentTarget.value })} />
         </label>
         <Flag name="related" text="Add related tools" />
         <Flag name="stubs" text="Signatures" />
-      </div>
+        <button class="primary">Search</button>
+        <span class="muted">Each search is a tool call, which your token pays for.</span>
+      </form>
       <Panel title="As agents see it" flush>
         {!text ? (
           <Empty icon="search" title="Describe what a tool must do">
-            <span>The result and its scores are those that an agent with your token gets. Each search is a tool call.</span>
+            <span>The result and its scores are those that an agent with your token gets.</span>
           </Empty>
         ) : (
           <Loaded of={found}>{(r) => <Result result={r} />}</Loaded>
@@ -44,15 +53,6 @@ export function ToolSearch() {
       </Panel>
     </ToolsPage>
   );
-}
-
-function ContextTools() {
-  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const apply = (value: string) => {
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => setParameters({ context_tools: value.trim() }), 400);
-  };
-  return <input type="text" placeholder="filesystem:read_file, …" defaultValue={parameter("context_tools")} onInput={(e) => apply(e.currentTarget.value)} />;
 }
 
 function Flag({ name, text }: { name: string; text: string }) {
