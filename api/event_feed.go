@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"comet/internal/events/live"
 	"comet/internal/pubsub"
@@ -17,7 +16,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/auth"
-	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/workflow"
@@ -79,8 +77,8 @@ type eventFilter struct {
 	caller *string
 	// approves adds the workflows that other tokens or persons approve.
 	approves bool
-	// inSubtree reports whether one of the agents is in the subtree of a bound token; nil for others.
-	inSubtree func(agents []string) (bool, error)
+	// below returns which agents are in the subtree of a bound token; nil for others.
+	below func(agents []string) (map[string]bool, error)
 }
 
 // readEventFilter reads the parameters of a stream. Without types it selects all that the caller
@@ -147,7 +145,7 @@ func (s *Server) newEventFilter(r *http.Request, q *query) (eventFilter, error) 
 		}
 	}
 	if by.AgentID != nil {
-		filter.inSubtree = s.subtreeCheck(r.Context(), by)
+		filter.below = s.below(r.Context(), *by.AgentID)
 	}
 	return filter, nil
 }
@@ -174,36 +172,39 @@ func hasApprover(e models.Event) bool {
 	return json.Unmarshal(e.Data, &data) == nil && data.Approver != ""
 }
 
-// allows is wants for an event of agents that the token may read.
-func (f eventFilter) allows(e models.Event) (bool, error) {
-	if wanted := f.wants(e); !wanted || f.inSubtree == nil {
-		return wanted, nil
+// pick returns the events of a batch that the filter selects and the token may read.
+func (f eventFilter) pick(batch []models.Event) (picked []models.Event, err error) {
+	for _, e := range batch {
+		if f.wants(e) {
+			picked = append(picked, e)
+		}
 	}
-	return f.inSubtree(pubsub.AgentsOf(e))
+	if f.below == nil || len(picked) == 0 {
+		return picked, nil
+	}
+	var agents []string
+	for _, e := range picked {
+		agents = append(agents, pubsub.AgentsOf(e)...)
+	}
+	below, err := f.below(agents)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(picked, func(e models.Event) bool {
+		return !slices.ContainsFunc(pubsub.AgentsOf(e), func(id string) bool { return below[id] })
+	}), nil
 }
 
-// subtreeCheck returns the function inSubtree of an eventFilter for a bound token. It reads an agent at
-// most once a second.
-func (s *Server) subtreeCheck(ctx context.Context, by models.Principal) func([]string) (bool, error) {
-	known, read := map[string]bool{}, time.Time{}
-	return func(agents []string) (bool, error) {
-		if now := s.opts.Clock(); now.Sub(read) >= time.Second {
-			clear(known)
-			read = now
+// below returns the function below of an eventFilter for a token that is bound to the agent root. All streams share what it
+// reads.
+func (s *Server) below(ctx context.Context, root string) func([]string) (map[string]bool, error) {
+	return func(agents []string) (map[string]bool, error) {
+		chains, err := s.core.Registry.Chains(ctx, agents)
+		out := map[string]bool{root: true}
+		for id, chain := range chains {
+			out[id] = slices.Contains(chain, root)
 		}
-		for _, id := range agents {
-			if _, ok := known[id]; !ok {
-				err := s.core.Registry.Confine(ctx, by, id)
-				if err != nil && !errs.Is(err, errs.ForeignAgent) {
-					return false, err
-				}
-				known[id] = err == nil
-			}
-			if known[id] {
-				return true, nil
-			}
-		}
-		return false, nil
+		return out, err
 	}
 }
 
@@ -265,13 +266,10 @@ func (s *Server) listEvents(r request) (any, error) {
 	return out, s.listEarlier(r.Context(), &out, filter, end, limit)
 }
 
-// add adds an event if a filter allows it, and reports whether the page is full.
-func (out *eventHistory) add(f eventFilter, e models.Event, limit int) (full bool, err error) {
-	allowed, err := f.allows(e)
-	if allowed {
-		out.Events = append(out.Events, newEventView(e))
-	}
-	return len(out.Events) == limit, err
+// add adds an event and reports whether the page is full.
+func (out *eventHistory) add(e models.Event, limit int) (full bool) {
+	out.Events = append(out.Events, newEventView(e))
+	return len(out.Events) == limit
 }
 
 // listLater adds the first events after a position.
@@ -286,12 +284,11 @@ func (s *Server) listLater(ctx context.Context, out *eventHistory, f eventFilter
 		if after = end; len(batch) == historyBatch {
 			after = batch[historyBatch-1].Position
 		}
+		if batch, err = f.pick(batch); err != nil {
+			return err
+		}
 		for _, e := range batch {
-			full, err := out.add(f, e, limit)
-			if err != nil {
-				return err
-			}
-			if full {
+			if out.add(e, limit) {
 				after = e.Position
 				break
 			}
@@ -313,12 +310,11 @@ func (s *Server) listEarlier(ctx context.Context, out *eventHistory, f eventFilt
 			return err
 		}
 		before = from
+		if batch, err = f.pick(batch); err != nil {
+			return err
+		}
 		for _, e := range slices.Backward(batch) {
-			full, err := out.add(f, e, limit)
-			if err != nil {
-				return err
-			}
-			if full {
+			if out.add(e, limit) {
 				before = e.Position
 				break
 			}

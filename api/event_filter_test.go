@@ -83,13 +83,10 @@ func TestEventFilterOfApprovers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []bool{c.own, c.other, c.human}, []bool{f.wants(paused(agent, "")), f.wants(paused("bob", "other")), f.wants(paused("bob", "human"))}, name)
 		require.False(t, f.wants(paused("bob", "")), name)
-		f.inSubtree = func(agents []string) (bool, error) {
-			require.Contains(t, agents, "bob")
-			return false, nil
-		}
-		allowed, err := f.allows(paused("bob", "other"))
+		f.below = func([]string) (map[string]bool, error) { return map[string]bool{"ada": true}, nil }
+		picked, err := f.pick([]models.Event{paused("bob", "other"), paused("ada", "other")})
 		require.NoError(t, err)
-		require.False(t, allowed, "an agent outside of the subtree pays")
+		require.Equal(t, c.own || c.other, len(picked) == 1 && concernsAgent(picked[0], "ada"), "only agents of the subtree pay")
 	}
 	called := models.Event{Type: events.ToolCalled, Key: "fs:read", Data: []byte(`{"agent_id":"ada"}`)}
 	f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events", nil), "types"), models.Principal{Scopes: []models.Scope{models.ScopeWorkflowsApprove}, AgentID: &agent})

@@ -33,7 +33,7 @@ const (
 //	@Description
 //	@Description	Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //	@Description
-//	@Description	`usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+//	@Description	`usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 //	@Description
 //	@Description	With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //	@Produce		text/event-stream
@@ -196,15 +196,12 @@ type eventView struct {
 }
 
 func (s *Server) appendEvents(ctx context.Context, t *eventStream, batch []models.Event) error {
-	for _, e := range batch {
-		t.readPosition = e.Position
-		allowed, err := t.filter.allows(e)
-		if err != nil {
-			return err
-		}
-		if !allowed {
-			continue
-		}
+	picked, err := t.filter.pick(batch)
+	if err != nil {
+		return err
+	}
+	t.readPosition = batch[len(batch)-1].Position
+	for _, e := range picked {
 		data, err := t.encode(ctx, e)
 		if err != nil {
 			return err
@@ -230,14 +227,11 @@ type liveView struct {
 
 // appendLive appends events that are not stored. They do not move the position of the stream.
 func (s *Server) appendLive(t *eventStream, batch []models.Event) error {
-	for _, e := range batch {
-		allowed, err := t.filter.allows(e)
-		if err != nil {
-			return err
-		}
-		if !allowed {
-			continue
-		}
+	picked, err := t.filter.pick(batch)
+	if err != nil {
+		return err
+	}
+	for _, e := range picked {
 		data, err := s.encode(liveView{e.Type, e.Key, e.At, jsontext.Value(e.Data)})
 		if err != nil {
 			return err

@@ -94,7 +94,7 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 	unstored := live.New(nil)
 	h.ledger = usage.New(s, &usage.Options{OnChange: func(list []usage.Change) {
 		for _, c := range list {
-			_ = unstored.Mark(live.UsageChanged, c.AgentID, c.At, c)
+			_ = unstored.Mark(live.UsageChanged, c.AgentID, c.Version, c.At, c)
 		}
 	}})
 	feed := events.NewFeed(s, nil)

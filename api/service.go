@@ -268,7 +268,7 @@ func (s *Server) getStats(r request) (any, error) {
 		return nil, err
 	}
 	f := stats.Filter{Root: orZero(r.caller.AgentID)}
-	if !r.caller.Administers() {
+	if r.caller.Has(models.ScopeToolsCall) && !r.caller.Administers() {
 		f.Token = r.caller.TokenID
 	}
 	result, err := s.core.Stats.Get(r.Context(), stats.Windows()[slices.Index(names, name)], f)

@@ -109,6 +109,9 @@ func TestStats(t *testing.T) {
 		require.Equal(t, got.Totals, later.Totals, "kept steps and new ones")
 		h.db.Clock.Advance(31 * time.Minute)
 		require.InDelta(t, 0, h.stats(t, h.admin, "").Totals["tool_calls"], 0)
+		before := h.stats(t, h.token(t, models.ScopeTasksRead), "")
+		require.Equal(t, http.StatusAccepted, h.do(t, "POST", "/api/v1/tasks", `{"capabilities":["read"]}`).status)
+		require.Equal(t, before, h.stats(t, h.token(t, models.ScopeTasksRead), ""), "tokens with the same rights share a result")
 		h.do(t, "GET", "/api/v1/stats?window=2h", "").problem(t, http.StatusBadRequest, errs.InvalidParameter)
 	})
 }

@@ -183,6 +183,7 @@ type Account struct {
 	ExtraUntil      time.Time // when Extra has to be summed up again
 	WarnedDay       int64     // the last day of an agent.budget_warning, -1 for none
 	ExceededDay     int64     // the last day of an agent.budget_exceeded, -1 for none
+	Version         int64     // increases with each change of the sums
 }
 
 // Spender has the fields of an agent that the ledger needs, for one agent of a chain of ancestors.

@@ -102,7 +102,7 @@ func (l *liveEvents) publish(message []byte) { _ = l.bus.Publish(string(bus.Live
 
 func (l *liveEvents) usageChanged(list []usage.Change) {
 	for _, c := range list {
-		_ = l.Mark(live.UsageChanged, c.AgentID, c.At, c) // a Change is always JSON
+		_ = l.Mark(live.UsageChanged, c.AgentID, c.Version, c.At, c) // a Change is always JSON
 	}
 }
 

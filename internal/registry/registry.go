@@ -21,8 +21,9 @@ type Options struct {
 
 // Registry stores and changes agents. It is safe for concurrent use.
 type Registry struct {
-	store *store.Store
-	opts  Options
+	store   *store.Store
+	opts    Options
+	lineage lineage
 }
 
 // New returns a registry over the store.

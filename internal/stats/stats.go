@@ -4,12 +4,13 @@ package stats
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 
 	"comet/store"
 	rows "comet/store/stats"
@@ -22,6 +23,8 @@ const (
 	settled = time.Minute
 	// maxDurations is how many durations one computation reads, the newest; maxSample how many of a step are kept.
 	maxDurations, maxSample = 20_000, 200
+	// longest is how long a computation may take.
+	longest = 30 * time.Second
 	// maxViews is how many combinations of window and filter are kept.
 	maxViews = 256
 )
@@ -41,7 +44,8 @@ func Windows() []Window {
 type Filter struct {
 	// Root limits tasks, workers and tokens to an agent and the agents below it, "" for all.
 	Root string
-	// Token limits tool calls and workflows to those of one token, "" for all.
+	// Token limits tool calls and workflows to those of one token, "" for all. Set it only for a reader of tool calls, so
+	// that others share their results.
 	Token string
 }
 
@@ -70,9 +74,10 @@ type Result struct {
 
 // Stats computes results. It is safe for concurrent use.
 type Stats struct {
-	store *store.Store
-	mu    sync.Mutex
-	views *lru.Cache[key, *view]
+	store     *store.Store
+	mu        sync.Mutex
+	views     *lru.Cache[key, *view]
+	computing singleflight.Group // by the key of the view
 }
 
 type key struct {
@@ -80,12 +85,11 @@ type key struct {
 	filter Filter
 }
 
-// view has the steps of one window and filter that are final, and the last result.
+// view has the steps of one window and filter that are final, and the last result. One computation at a time uses it.
 type view struct {
-	computing *semaphore.Weighted // held by the request that computes
-	final     map[int64]Step
-	last      Result
-	at        time.Time
+	final map[int64]Step
+	last  Result
+	at    time.Time
 }
 
 // New returns a Stats on the store.
@@ -94,19 +98,31 @@ func New(s *store.Store) *Stats {
 	return &Stats{store: s, views: views}
 }
 
-// Get returns the work in a window. Requests for the same window and filter share one computation every two seconds.
+// Get returns the work in a window. Requests for the same window and filter share one computation every two seconds, which
+// does not end with the request that started it.
 func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
+	computed := s.computing.DoChan(fmt.Sprintf("%q", []string{w.Name, f.Root, f.Token}), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+		defer cancel()
+		return s.current(ctx, w, f)
+	})
+	select {
+	case <-ctx.Done():
+		return Result{}, ctx.Err()
+	case r := <-computed:
+		return r.Val.(Result), r.Err
+	}
+}
+
+// current returns the last result, or computes a new one.
+func (s *Stats) current(ctx context.Context, w Window, f Filter) (Result, error) {
 	s.mu.Lock()
 	v, ok := s.views.Get(key{w.Name, f})
 	if !ok {
-		v = &view{computing: semaphore.NewWeighted(1), final: map[int64]Step{}}
+		v = &view{final: map[int64]Step{}}
 		s.views.Add(key{w.Name, f}, v)
 	}
 	s.mu.Unlock()
-	if err := v.computing.Acquire(ctx, 1); err != nil {
-		return Result{}, err
-	}
-	defer v.computing.Release(1)
 	now := s.store.Now()
 	if age := now.Sub(v.at); age >= 0 && age < fresh {
 		return v.last, nil

@@ -73,6 +73,7 @@ type Change struct {
 	Reserved         int64     `json:"reserved"`
 	TokenBudget      *int64    `json:"token_budget"` // null is unlimited
 	AdditionalBudget int64     `json:"additional_budget"`
+	Version          int64     `json:"version"` // of the account, which increases with each change
 	At               time.Time `json:"-"`
 }
 
@@ -86,7 +87,7 @@ func (l *Ledger) save(b *batch) error {
 		if !a.changed {
 			continue
 		}
-		c := Change{AgentID: a.AgentID, UsedToday: a.own().used, Reserved: a.Reserved, TokenBudget: a.spender.TokenBudget, AdditionalBudget: a.Extra, At: b.now}
+		c := Change{AgentID: a.AgentID, UsedToday: a.own().used, Reserved: a.Reserved, TokenBudget: a.spender.TokenBudget, AdditionalBudget: a.Extra, Version: a.Version, At: b.now}
 		if a.countsSubtree() {
 			c.SubtreeUsedToday = new(a.SubtreeUsed)
 		}

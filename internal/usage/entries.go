@@ -116,6 +116,7 @@ func (b *batch) save() error {
 	var changed []store.Account
 	for _, a := range b.accounts {
 		if a.changed {
+			a.Version++
 			changed = append(changed, a.Account)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"comet/internal/background"
 	"comet/models"
 )
@@ -19,6 +21,8 @@ const (
 	interval = time.Second
 	// maxPending is how many keys may wait for the next interval; further ones are dropped.
 	maxPending = 10_000
+	// maxReceived is of how many keys the newest version is kept.
+	maxReceived = 10 * maxPending
 	// maxBatch is how many events one message has at most, and buffer how many messages wait for a subscriber.
 	maxBatch, buffer = 500, maxPending/500 + 1
 )
@@ -33,14 +37,23 @@ type Events struct {
 	publish func(message []byte)
 
 	mu          sync.Mutex
-	pending     map[string]models.Event
+	pending     map[string]change
+	received    *lru.Cache[string, int64] // the newest version of each key that a replica has published
 	subscribers map[chan []models.Event]bool
+}
+
+// change is an event with the version of what its key names, from 1.
+type change struct {
+	models.Event
+
+	Version int64 `json:"version"`
 }
 
 // New returns Events. publish sends a message to the method Receive of every replica, this one included; nil is for
 // a process without replicas.
 func New(publish func(message []byte)) *Events {
-	l := &Events{publish: publish, pending: map[string]models.Event{}, subscribers: map[chan []models.Event]bool{}}
+	l := &Events{publish: publish, pending: map[string]change{}, subscribers: map[chan []models.Event]bool{}}
+	l.received, _ = lru.New[string, int64](maxReceived) // New fails only for a size below 1
 	if publish == nil {
 		l.publish = l.Receive
 	}
@@ -51,13 +64,14 @@ func New(publish func(message []byte)) *Events {
 	return l
 }
 
-// Mark queues an event for publication. It replaces a pending event with the same key. data is encoded as JSON.
-func (l *Events) Mark(kind models.EventType, key string, at time.Time, data any) error {
+// Mark queues an event for publication. It replaces a pending event with the same key and an earlier version. data is encoded
+// as JSON.
+func (l *Events) Mark(kind models.EventType, key string, version int64, at time.Time, data any) error {
 	text, err := json.Marshal(data)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, waits := l.pending[key]; err == nil && (waits || len(l.pending) < maxPending) {
-		l.pending[key] = models.Event{Type: kind, Key: key, At: at, Data: text}
+	if former, waits := l.pending[key]; err == nil && former.Version < version && (waits || len(l.pending) < maxPending) {
+		l.pending[key] = change{models.Event{Type: kind, Key: key, At: at, Data: text}, version}
 	}
 	return err
 }
@@ -66,10 +80,10 @@ func (l *Events) Mark(kind models.EventType, key string, at time.Time, data any)
 func (l *Events) flush() error {
 	l.mu.Lock()
 	keys, pending := slices.Collect(maps.Keys(l.pending)), l.pending
-	l.pending = map[string]models.Event{}
+	l.pending = map[string]change{}
 	l.mu.Unlock()
 	for batch := range slices.Chunk(keys, maxBatch) {
-		list := make([]models.Event, len(batch))
+		list := make([]change, len(batch))
 		for i, key := range batch {
 			list[i] = pending[key]
 		}
@@ -82,14 +96,25 @@ func (l *Events) flush() error {
 	return nil
 }
 
-// Receive passes a message of a replica to the subscribers. A subscriber whose buffer is full loses it.
+// Receive passes a message of a replica to the subscribers, without events that are older than another one of their key. A
+// subscriber whose buffer is full loses it.
 func (l *Events) Receive(message []byte) {
-	var list []models.Event
-	if json.Unmarshal(message, &list) != nil {
-		return // of another version
+	var changes []change
+	if json.Unmarshal(message, &changes) != nil {
+		return // of another release
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var list []models.Event
+	for _, c := range changes {
+		if newest, ok := l.received.Get(c.Key); !ok || newest < c.Version {
+			l.received.Add(c.Key, c.Version)
+			list = append(list, c.Event)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
 	for to := range l.subscribers {
 		select {
 		case to <- list:

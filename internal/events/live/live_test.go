@@ -37,8 +37,10 @@ func TestEvents(t *testing.T) {
 		slow, stopSlow := replicas[0].Subscribe()
 		synctest.Wait()
 		at := time.Now().UTC()
+		version := int64(0)
 		mark := func(key string, value int) {
-			require.NoError(t, replicas[0].Mark(live.UsageChanged, key, at, value))
+			version++
+			require.NoError(t, replicas[0].Mark(live.UsageChanged, key, version, at, value))
 		}
 		for i := range 1000 {
 			mark("b", i)
@@ -66,11 +68,48 @@ func TestEvents(t *testing.T) {
 			total += len(<-reader)
 		}
 		require.Equal(t, 10_000, total, "at most 10,000 agents wait, in messages of 500, and the buffer holds them all")
-		require.Error(t, replicas[0].Mark(live.UsageChanged, "a", at, make(chan int)))
+		require.Error(t, replicas[0].Mark(live.UsageChanged, "a", 1, at, make(chan int)))
 		replicas[0].Receive([]byte("{"))
 		var none *live.Events
 		never, end := none.Subscribe()
 		require.Nil(t, never)
 		end()
+	})
+}
+
+// TestOrderOfVersions: a subscriber never receives an earlier state of a key after a later one, whichever replica has changed
+// it, and in whatever order commits are reported.
+func TestOrderOfVersions(t *testing.T) {
+	t.Parallel()
+	var replicas [2]*live.Events
+	publish := func(message []byte) {
+		for _, r := range replicas {
+			r.Receive(message)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		replicas[0], replicas[1] = live.New(publish), live.New(publish)
+		mark := func(replica int, version int64) {
+			require.NoError(t, replicas[replica].Mark(live.UsageChanged, "a", version, time.Now(), version))
+		}
+		reader, stop := replicas[0].Subscribe()
+		defer stop()
+		next := func() string {
+			list := <-reader
+			require.Len(t, list, 1)
+			return string(list[0].Data)
+		}
+		mark(0, 1)
+		mark(1, 3)
+		mark(1, 2) // reported late
+		require.NoError(t, replicas[1].Start(t.Context()))
+		defer func() { require.NoError(t, replicas[1].Stop(context.Background())) }()
+		require.Equal(t, "3", next())
+		require.NoError(t, replicas[0].Start(t.Context())) // publishes version 1 after version 3
+		defer func() { require.NoError(t, replicas[0].Stop(context.Background())) }()
+		synctest.Wait()
+		mark(0, 4)
+		require.Equal(t, "4", next())
+		require.Empty(t, reader)
 	})
 }

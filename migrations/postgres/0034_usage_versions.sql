@@ -1,0 +1,7 @@
+-- The version of an account orders the events usage.changed of several replicas.
+
+-- +goose Up
+ALTER TABLE usage_accounts ADD COLUMN version BIGINT NOT NULL DEFAULT 0;
+
+-- +goose Down
+ALTER TABLE usage_accounts DROP COLUMN version;
