@@ -249,3 +249,32 @@ func TestTaskActions(t *testing.T) {
 		}
 	})
 }
+
+// observeDownloads stores the content of the files that the page makes in "files".
+func (p *tab) observeDownloads() {
+	p.t.Helper()
+	eval[chromedp.Void](p, `window.files = [], URL.createObjectURL = ((create) => (blob) => { blob.text().then((text) => files.push(text)); return create.call(URL, blob); })(URL.createObjectURL)`)
+}
+
+// TestCSV downloads the statistics of the overview and of a chart.
+func TestCSV(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.createAgent("greeter")
+	s.startWorker("greeter", `echo "::tokens 120"`)
+	s.waitForTask(s.submit(object{}), "done")
+	p := open(t, s, "")
+	p.logIn(s.token, "/ui/")
+	p.observeDownloads()
+	p.until(`document.body.innerText.includes("120")`)
+	p.click("Statistics as CSV")
+	p.until("files.length === 1")
+	lines := strings.Split(eval[string](p, "files[0]"), "\r\n")
+	assert.True(t, strings.HasPrefix(lines[0], "time,tasks_created,tasks_completed,"), lines[0])
+	assert.Regexp(t, `^\d{4}-\d\d-\d\dT\d\d:\d\d:00\.000Z,`, lines[1])
+	assert.Len(t, lines, 62, "a header, 60 minutes, and the end of the last line")
+	eval[chromedp.Void](p, `document.querySelectorAll("main details").forEach((d) => (d.open = true))`)
+	p.click("Tokens over time as CSV")
+	p.until(`files[1]?.startsWith("time,tokens\r\n") && files[1].includes(",120\r\n")`)
+	p.accessible("charts with their tables")
+}

@@ -174,6 +174,17 @@ func TestToolGraph(t *testing.T) {
 	graph := eval[string](p, `fetch([...document.querySelectorAll("a[download]")].find((a) => a.innerText.trim() === "GraphML").href).then((r) => r.text())`)
 	assert.Contains(t, graph, "<graphml")
 	assert.Contains(t, graph, "notes:lookup")
+
+	p.visit("/ui/tools")
+	p.observeDownloads()
+	eval[chromedp.Void](p, `window.fetch = ((get) => async (...request) => { // a tool whose name is a formula
+		const response = await get(...request);
+		if (!String(request[0]).includes("/tools/graph")) return response;
+		return new Response((await response.text()).replace('"name":"store"', '"name":"=1+1,\\"2\\""'), response);
+	})(fetch)`)
+	p.click("Graph")
+	p.click("CSV")
+	p.until(`files[0]?.includes('notes:store,notes,"\'=1+1,""2""",')`)
 }
 
 // TestRedelivery sends an event again to a receiver that fails first.
