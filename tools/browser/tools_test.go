@@ -227,6 +227,11 @@ func TestAccess(t *testing.T) {
 		administerTokens(s.in(t))
 	})
 
+	t.Run("children", func(t *testing.T) {
+		t.Parallel()
+		revokeParent(s.in(t))
+	})
+
 	t.Run("keys", func(t *testing.T) {
 		t.Parallel()
 		pinKey(s.in(t))
@@ -263,6 +268,35 @@ func administerTokens(s *server) {
 	inRow("Revoke")
 	eventually(s.t, "the token is revoked", func() bool { return !works(second) })
 	p.until(`!document.querySelector("table[aria-label=Tokens]").innerText.includes("made in the page")`)
+}
+
+// revokeParent revokes a token with its child, which the list and the confirmation show.
+func revokeParent(s *server) {
+	_, parent := s.createToken("the parent", "signer", "agents:read")
+	var child struct{ Token string }
+	require.Equal(s.t, http.StatusCreated, s.call(parent, http.MethodPost, "/api/v1/tokens", object{"name": "the child", "agent_id": "signer", "scopes": []string{"agents:read"}}, &child))
+	p := open(s.t, s, "")
+	p.logIn(parent, "/ui/access?tab=tokens")
+	p.shows("child of the parent")
+	p.screenshot("access-children", "light", 1440)
+	p.click("New token")
+	p.shows("The new token is a child of your token the parent")
+	p.accessible("form of a child token")
+	p.visit("/ui/access?tab=tokens")
+
+	admin := open(s.t, s, "")
+	admin.logIn(s.token, "/ui/access?tab=tokens")
+	admin.shows("child of the parent")
+	row := `[...document.querySelectorAll("table[aria-label=Tokens] tbody tr")].find((r) => r.querySelector("td").innerText.trim() === "the parent")`
+	admin.until(row)
+	eval[chromedp.Void](admin, `[...`+row+`.querySelectorAll("button")].find((b) => b.innerText.trim() === "Revoke").click()`)
+	admin.shows("The token below it is revoked, too:")
+	admin.accessible("revocation of a parent")
+	p.expect(expectStatus(http.StatusUnauthorized))
+	eval[chromedp.Void](admin, `[...document.querySelectorAll("dialog footer button")].find((b) => b.innerText.trim() === "Revoke").click()`)
+	eventually(s.t, "the child is revoked", func() bool {
+		return s.call(child.Token, http.MethodGet, "/api/v1/me", nil, nil) == http.StatusUnauthorized
+	})
 }
 
 // pinKey registers the public key of an agent after an error.
