@@ -31,11 +31,12 @@ type server struct {
 	process *exec.Cmd
 	token   string // of the administrator
 	link    string // the login link of the first start
+	flags   []string
 }
 
-// startServer starts a server, which the end of the test stops.
-func startServer(t testing.TB) *server {
-	s := &server{t: t, dir: t.TempDir()}
+// startServer starts a server with further flags, which the end of the test stops.
+func startServer(t testing.TB, flags ...string) *server {
+	s := &server{t: t, dir: t.TempDir(), flags: flags}
 	s.start("127.0.0.1:0")
 	token, err := os.ReadFile(filepath.Join(s.dir, "admin.token"))
 	require.NoError(t, err)
@@ -46,7 +47,7 @@ func startServer(t testing.TB) *server {
 
 // start starts the program and waits until it listens.
 func (s *server) start(address string) {
-	s.process = exec.Command(os.Getenv("PROGRAM"), "serve", "--data", s.dir, "--listen", address)
+	s.process = exec.Command(os.Getenv("PROGRAM"), append([]string{"serve", "--data", s.dir, "--listen", address}, s.flags...)...)
 	for _, setting := range os.Environ() { // those of CI are not for the server
 		if !strings.HasPrefix(setting, "COMET_") {
 			s.process.Env = append(s.process.Env, setting)

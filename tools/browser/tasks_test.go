@@ -3,13 +3,16 @@ package browser
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -177,4 +180,101 @@ func (p *tab) choose(label, option string) {
 	found := `[...` + field(label) + `.options].find((o) => o.text === ` + quote(option) + `)`
 	p.until(field(label) + " && " + found)
 	p.change(label, found+".value")
+}
+
+// freeAddress returns an address of this machine that is free now.
+func freeAddress(t *testing.T) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
+}
+
+// TestTaskActions replies to the question of a task, cancels another one, and finds tasks and workflows with the palette.
+func TestTaskActions(t *testing.T) {
+	t.Parallel()
+	v5 := freeAddress(t)
+	s := startServer(t, "--v5-listen", v5)
+	s.createAgent("greeter")
+	_, secret := s.createToken("worker greeter", "greeter", "messages:send")
+	worker := exec.Command("node", "../../examples/v5/worker.mjs", v5) // it asks for the language
+	worker.Env = append(os.Environ(), "COMET_TOKEN="+secret)
+	require.NoError(t, worker.Start())
+	t.Cleanup(func() {
+		_ = worker.Process.Kill()
+		_ = worker.Wait()
+	})
+	eventually(t, "the worker is connected", func() bool {
+		var w struct{ State string }
+		return s.call(s.token, http.MethodGet, "/api/v1/workers/greeter", nil, &w) == http.StatusOK && w.State == "online"
+	})
+	asking, cancelled := s.submit(object{"name": "Ada"}), s.submit(object{"name": "Bob"})
+	workflow := s.startWorkflow()
+
+	t.Run("reply", func(t *testing.T) {
+		t.Parallel()
+		p := open(t, s.in(t), "")
+		p.logIn(s.token, "/ui/tasks/"+asking)
+		p.shows("In which language?")
+		p.accessible("question of a task")
+		p.click("fr")
+		p.until(shown("Result") + `?.includes("Bonjour Ada")`)
+		p.shows("done")
+	})
+	t.Run("cancel", func(t *testing.T) {
+		t.Parallel()
+		s := s.in(t)
+		p := open(t, s, "")
+		p.logIn(s.token, "/ui/tasks/"+cancelled)
+		p.shows("In which language?")
+		p.click("Cancel task")
+		p.shows("its result is discarded")
+		p.click("Cancel task")
+		s.waitForTask(cancelled, "cancelled")
+		p.until(`document.querySelector(".head .badge").innerText.includes("cancelled")`)
+		assert.True(t, eval[bool](p, "!"+find("Cancel task")))
+	})
+	t.Run("palette", func(t *testing.T) {
+		t.Parallel()
+		p := open(t, s.in(t), "status of 404") // parts of an id
+		p.logIn(s.token, "/ui/")
+		for path, id := range map[string]string{"/ui/tasks/": asking, "/ui/workflows/": workflow} {
+			p.press("k", chromedp.KeyModifiers(kb.ModifierCtrl))
+			p.until(`document.querySelector("dialog[data-palette] input") === document.activeElement`)
+			p.press(id)
+			p.until(`document.querySelector("[role=option][aria-selected=true]")?.innerText.includes(` + quote(id) + `)`)
+			p.press(kb.Enter)
+			p.until("location.pathname === " + quote(path+id))
+			p.ready()
+		}
+	})
+}
+
+// observeDownloads stores the content of the files that the page makes in "files".
+func (p *tab) observeDownloads() {
+	p.t.Helper()
+	eval[chromedp.Void](p, `window.files = [], URL.createObjectURL = ((create) => (blob) => { blob.text().then((text) => files.push(text)); return create.call(URL, blob); })(URL.createObjectURL)`)
+}
+
+// TestCSV downloads the statistics of the overview and of a chart.
+func TestCSV(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.createAgent("greeter")
+	s.startWorker("greeter", `echo "::tokens 120"`)
+	s.waitForTask(s.submit(object{}), "done")
+	p := open(t, s, "")
+	p.logIn(s.token, "/ui/")
+	p.observeDownloads()
+	p.until(`document.body.innerText.includes("120")`)
+	p.click("Statistics as CSV")
+	p.until("files.length === 1")
+	lines := strings.Split(eval[string](p, "files[0]"), "\r\n")
+	assert.True(t, strings.HasPrefix(lines[0], "time,tasks_created,tasks_completed,"), lines[0])
+	assert.Regexp(t, `^\d{4}-\d\d-\d\dT\d\d:\d\d:00\.000Z,`, lines[1])
+	assert.Len(t, lines, 62, "a header, 60 minutes, and the end of the last line")
+	eval[chromedp.Void](p, `document.querySelectorAll("main details").forEach((d) => (d.open = true))`)
+	p.click("Tokens over time as CSV")
+	p.until(`files[1]?.startsWith("time,tokens\r\n") && files[1].includes(",120\r\n")`)
+	p.accessible("charts with their tables")
 }

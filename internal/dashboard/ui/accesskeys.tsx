@@ -50,9 +50,9 @@ function AgentKeys({ id }: { id: string }) {
   return (
     <>
       <div class="row">
-        <span>
+        <p>
           Keys of <a href={link("agents", id)}>{id}</a>
-        </span>
+        </p>
         <button onClick={() => setParameters({ agent: "" })}>Choose another agent</button>
       </div>
       <PublicKeys id={id} />

@@ -11,7 +11,7 @@ import { Secret } from "./secret";
 
 type Token = Schemas["TokenView"];
 type Issued = Schemas["TokenIssued"];
-type Row = { token: Token; depth: number; below: Token[] };
+type Row = { token: Token; depth: number; parent?: string; below: Token[] };
 
 /** scopes are all scopes of tokens, each with a description. */
 export const scopes: [Scope, string][] = [
@@ -31,12 +31,12 @@ const standing = (t: Token) => (t.revoked_at ? "revoked" : t.expires_at && Date.
 
 /** asTree orders tokens so that each follows the token it descends from, with its depth and those below it. */
 function asTree(tokens: Token[]): Row[] {
-  const known = new Set(tokens.map((t) => t.id));
+  const known = new Map(tokens.map((t) => [t.id, t]));
   const children = Map.groupBy(tokens, (t) => (t.parent_id && known.has(t.parent_id) ? t.parent_id : ""));
   const rows: Row[] = [];
   const add = (parent: string, depth: number): Token[] =>
     (children.get(parent) ?? []).flatMap((token) => {
-      const row: Row = { token, depth, below: [] };
+      const row: Row = { token, depth, parent: token.parent_id ? (known.get(token.parent_id)?.name ?? token.parent_id) : undefined, below: [] };
       rows.push(row);
       row.below = add(token.id, depth + 1);
       return [token, ...row.below];
@@ -94,11 +94,12 @@ export function Tokens() {
   );
 }
 
-function Name({ of: { token: t, depth } }: { of: Row }) {
+function Name({ of: { token: t, depth, parent } }: { of: Row }) {
   return (
     <span class="token" style={{ paddingLeft: Math.min(depth, 6) * 16 + "px" }} title={t.id}>
-      {depth > 0 && <span class="branch" role="img" aria-label={"Level " + (depth + 1) + ", descends from a token above"} />}
+      {depth > 0 && <span class="branch" aria-hidden="true" />}
       <span class="truncate">{t.name}</span>
+      {parent && <span class="faint truncate">child of {parent}</span>}
       {standing(t) !== "valid" && <Badge state={standing(t)} of="" />}
       {t.id === me.value?.token.id && <Badge state="yours" of="accent" />}
     </span>
@@ -128,7 +129,7 @@ function Actions({ of: { token: t, below }, issued, reload }: { of: Row; issued:
         details={
           ending.length > 0 && (
             <>
-              <p>{ending.length === 1 ? "The token that descends from it is also revoked:" : `The ${count(ending.length)} tokens that descend from it are also revoked:`}</p>
+              <p>{ending.length === 1 ? "The token below it is revoked, too:" : `The ${count(ending.length)} tokens below it are revoked, too:`}</p>
               <ul class="tags">
                 {ending.slice(0, 20).map((b) => (
                   <li key={b.id}>
@@ -144,6 +145,19 @@ function Actions({ of: { token: t, below }, issued, reload }: { of: Row; issued:
         message="Token revoked."
       />
     </span>
+  );
+}
+
+/** Parent says from which token a new one descends: the API makes it a child of the caller's token, never of another one. */
+function Parent() {
+  const { name, agent_id } = me.value!.token;
+  return (
+    <p class="muted">
+      {agent_id
+        ? `The new token is a child of your token ${name}: it is revoked with it, and it cannot do more.`
+        : `Your token ${name} covers the whole system, so the new token has no parent and stays valid when yours is revoked.`}{" "}
+      To create a child of another token, log in with that token.
+    </p>
   );
 }
 
@@ -167,7 +181,7 @@ function TokenForm({ close, done }: { close: () => void; done: (t: Issued) => vo
       title="New token"
       submit="Create token"
       message="Token created."
-      intro={own.agent_id && <p class="muted">The new token descends from your token {own.name} and is revoked with it.</p>}
+      intro={<Parent />}
       close={close}
       done={done}
       preset={{ agent_id: own.agent_id, expires: offered.some(([d]) => d === "90") ? "90" : "" }}

@@ -1,6 +1,7 @@
 // Charts of values over time (uPlot), with the same values as a table for screen readers.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { downloadCSV } from "./csv";
 import { short } from "./format";
 import { theme } from "./theme";
 
@@ -58,6 +59,12 @@ export function Series(p: { label: string; at: number[]; lines: Values[]; height
   }, [look, names, p.height]);
   useEffect(() => chart.current?.setData(data), [p.at, ...p.lines.map((l) => l.values)]);
 
+  const save = () =>
+    downloadCSV(
+      p.label.toLowerCase().replaceAll(" ", "-") + ".csv",
+      ["time", ...p.lines.map((l) => l.name)],
+      p.at.map((at, i) => [new Date(at * 1000).toISOString(), ...p.lines.map((l) => l.values[i])]),
+    );
   return (
     <figure class="stack tight">
       <div ref={box} aria-hidden="true" />
@@ -70,6 +77,11 @@ export function Series(p: { label: string; at: number[]; lines: Values[]; height
       </figcaption>
       <details>
         <summary class="faint">As a table</summary>
+        <div class="row end">
+          <button class="quiet" aria-label={p.label + " as CSV"} onClick={save}>
+            CSV
+          </button>
+        </div>
         <div class="table scroll" tabIndex={0} role="region" aria-label={p.label}>
           <table aria-label={p.label}>
             <thead>

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
 import { Series } from "./charts";
 import { AsCurl, Badge, Empty, Loaded, Page, Panel, Time } from "./components";
+import { downloadCSV } from "./csv";
 import { Figures, type Figure } from "./figures";
 import { count, duration, percent, short } from "./format";
 import { Line } from "./eventline";
@@ -34,6 +35,11 @@ export function Overview() {
               </button>
             ))}
           </div>
+          {stats.data && (
+            <button class="quiet" aria-label="Statistics as CSV" onClick={() => saveStats(stats.data!)}>
+              CSV
+            </button>
+          )}
           <AsCurl calls={[{ path }, ...(can("agents:read") ? [{ path: hierarchy }] : [])]} />
         </>
       }
@@ -52,6 +58,15 @@ export function Overview() {
       </div>
     </Page>
   );
+}
+
+/** counters are the members of a step of the statistics. */
+const counters: (keyof Counters)[] = ["tasks_created", "tasks_completed", "tasks_failed", "tasks_cancelled", "tasks_p50_ms", "tasks_p95_ms", "tool_calls", "tool_failures", "calls_p50_ms", "calls_p95_ms", "tokens"];
+
+/** saveStats saves the steps of the statistics, with the counters that the token may see. */
+function saveStats({ window, series, totals }: Stats) {
+  const names = counters.filter((name) => totals[name] !== undefined || series.some((step) => step[name] !== undefined));
+  downloadCSV(`comet-${window}.csv`, ["time", ...names], series.map((step) => [new Date(step.at).toISOString(), ...names.map((name) => step[name])]));
 }
 
 function Totals({ stats }: { stats: Stats }) {

@@ -60,7 +60,8 @@ function OpenPalette() {
     const stop = new AbortController();
     const timer = setTimeout(async () => {
       const lists = await Promise.all(searches().map((s) => s(wanted, stop.signal).catch(() => [] as Entry[])));
-      if (!stop.signal.aborted) setFound(lists.flat());
+      const exact = (e: Entry) => Number(e.title === wanted || e.detail === wanted);
+      if (!stop.signal.aborted) setFound(lists.flat().sort((a, b) => exact(b) - exact(a)));
     }, 150);
     return () => {
       clearTimeout(timer);

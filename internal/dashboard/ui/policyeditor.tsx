@@ -52,7 +52,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
     <>
       <Panel title={"Policy of " + name} actions={<AsCurl calls={[save]} />}>
         {!stored.policy && <p class="muted">This token has no policy: it may call every tool.</p>}
-        {problem && <PolicyProblem problem={problem} />}
+        {problem && <ProblemNotice problem={problem} />}
         <form class="fields" onSubmit={send}>
           <Rules title="Allow" hint="No rule: every tool." of={draft.allow} change={(allow) => setDraft({ ...draft, allow })} />
           <Rules title="Deny" hint="Takes precedence over the rules above." of={draft.deny} change={(deny) => setDraft({ ...draft, deny })} />
@@ -78,22 +78,6 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
         </form>
       </Panel>
       <Simulator id={id} policy={policy} changed={changed} />
-    </>
-  );
-}
-
-/** PolicyProblem shows a problem with the rules that it is about. */
-function PolicyProblem({ problem }: { problem: Problem }) {
-  return (
-    <>
-      <ProblemNotice problem={problem} />
-      {problem.errors.map((e) => (
-        <p class="field" key={(e.pointer ?? "") + e.detail}>
-          <span class="error">
-            {e.pointer} {e.detail}
-          </span>
-        </p>
-      ))}
     </>
   );
 }

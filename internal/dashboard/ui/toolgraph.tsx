@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
 import { Empty, Facts, Filter, Loaded, Panel, Table, Time } from "./components";
+import { downloadCSV } from "./csv";
 import { count, percent } from "./format";
 import { colours, GraphCanvas } from "./graphcanvas";
 import type { Graph, GraphNode } from "./graphlayout";
@@ -34,6 +35,7 @@ export function ToolGraph() {
           <a class="button" href={path + "&format=graphml"} download="tools.graphml">
             GraphML
           </a>
+          {graph.data && <button onClick={() => saveTools(graph.data!)}>CSV</button>}
         </>
       }
     >
@@ -57,6 +59,11 @@ export function ToolGraph() {
       </Loaded>
     </ToolsPage>
   );
+}
+
+/** saveTools saves the figures of the tools. */
+function saveTools(g: Graph) {
+  downloadCSV("tools.csv", ["tool", "server", "name", "runs", "pagerank", "community"], g.nodes.map((n) => [n.id, n.server, n.name, n.runs, n.rank, n.community]));
 }
 
 /** PathFinder chooses two tools; the strongest path between them is emphasized. */
