@@ -256,7 +256,7 @@ func (p *tab) findings(rules ...string) []string {
 	if len(rules) > 0 {
 		selection = "runOnly: " + quote(strings.Join(rules, " ")) + `.split(" ")`
 	}
-	return eval[[]string](p, `axe.run(document, {resultTypes: ["violations"], `+selection+`}).then((r) => r.violations
+	return eval[[]string](p, `axe.run(document, {resultTypes: ["violations"], preload: false, iframes: false, selectors: false, `+selection+`}).then((r) => r.violations
 		.filter((v) => v.impact === "serious" || v.impact === "critical")
 		.flatMap((v) => v.nodes.slice(0, 5).map((n) => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`)
 }

@@ -106,9 +106,9 @@ func TestFlood(t *testing.T) {
 	p.until(`document.body.dataset.live === "on"`)
 	eval[chromedp.Void](p, countPaints)
 	began, changes := time.Now(), 0
-	for round := range 40 {
+	for round := range 30 {
 		changes += s.rename(100, round+1)
-		if round == 20 { // the page reacts
+		if round == 15 { // the page reacts
 			p.click("Pause")
 			p.shows("Events, paused")
 			p.click("Continue")

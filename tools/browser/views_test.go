@@ -67,10 +67,10 @@ func (p *tab) inspect(views []view) {
 		p.shows(v.text)
 		assert.Empty(p.t, strings.Join(p.structure(), "\n"), "accessibility tree of %s", v.name)
 		p.accessible(v.name)
-		p.pictures(v.name, "light")
+		p.pictures(v.name, "light", 1440, 820, 390)
 		p.show("dark", 1440)
 		p.accessible(v.name+" dark", "color-contrast") // another theme has only other colours
-		p.pictures(v.name, "dark")
+		p.pictures(v.name, "dark", 1440, 390)
 		assert.Empty(p.t, eval[[]string](p, movement), "what moves in %s", v.name)
 		p.show("light", 390)
 		p.do(chromedp.EmulateViewport(390, 844, chromedp.EmulateTouch))
@@ -80,10 +80,10 @@ func (p *tab) inspect(views []view) {
 	}
 }
 
-// pictures shows a view in three widths, into which it must fit, and stores its pictures.
-func (p *tab) pictures(name, theme string) {
+// pictures shows a view in some widths, into which it must fit, and stores its pictures.
+func (p *tab) pictures(name, theme string, widths ...int) {
 	p.t.Helper()
-	for _, width := range []int{1440, 820, 390} {
+	for _, width := range widths {
 		p.show(theme, int64(width))
 		assert.LessOrEqual(p.t, eval[float64](p, "document.documentElement.scrollWidth"), float64(width), "%s is wider than %d px", name, width)
 		p.screenshot(name, theme, width)
