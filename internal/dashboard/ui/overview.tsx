@@ -2,11 +2,12 @@
 import { useEffect, useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
 import { Series } from "./charts";
-import { AsCurl, Badge, Empty, Loaded, Page, Panel, Time } from "./components";
+import { AsCurl, Badge, Empty, Loaded, Page, Panel } from "./components";
 import { Figures, type Figure } from "./figures";
 import { count, duration, percent, short } from "./format";
 import { Line } from "./eventline";
 import { onEvents, type LiveEvent } from "./live";
+import { NeedsYou } from "./needsyou";
 import { kinds, useGet, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { can } from "./session";
@@ -134,39 +135,6 @@ function Now() {
             <Line key={e.position ?? e.type + e.key + e.at} event={e} />
           ))}
         </ol>
-      )}
-    </Panel>
-  );
-}
-
-type Waiting = { key: string; kind: string; title: string; since: string; href: string };
-
-/** NeedsYou lists what a person must decide: workflows to approve, questions of agents, and tools in quarantine. */
-function NeedsYou() {
-  const workflows = usePages<Schemas["WorkflowSummary"]>(can("tools:call", "workflows:approve") ? "/api/v1/workflows?status=paused&decidable=true&limit=20" : undefined, "workflows", kinds("workflow."));
-  const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=100" : undefined, "tasks", kinds("task.question", "task.replied", "task.cancelled", "task.failed"));
-  const upstreams = useGet<Schemas["UpstreamList"]>(can("tools:call") ? "/api/v1/upstreams" : undefined, kinds("upstream.", "tool.quarantined", "tool.approved"));
-  const list: Waiting[] = [
-    ...(workflows.data ?? []).map((w) => ({ key: w.workflow_id, kind: w.pause ?? "paused", title: w.workflow_id, since: w.updated_at, href: link("workflows", w.workflow_id) })),
-    ...(tasks.data ?? []).filter((t) => t.waiting_for === "reply").map((t) => ({ key: t.id, kind: "question", title: t.class || t.id, since: t.updated_at, href: link("tasks", t.id) })),
-    ...(upstreams.data?.upstreams ?? []).filter((u) => u.state === "failed" || u.state === "authorization_required").map((u) => ({ key: u.id, kind: u.state, title: u.id, since: u.since, href: link("tools", u.id) })),
-  ];
-  return (
-    <Panel title={list.length ? `Needs you (${list.length})` : "Needs you"} flush>
-      {list.length === 0 ? (
-        <Empty icon="check" title="Nothing needs your attention" />
-      ) : (
-        <ul class="feed">
-          {list.slice(0, 12).map((w) => (
-            <li key={w.key} style={{ gridTemplateColumns: "auto minmax(0,1fr) auto" }}>
-              <Badge state={w.kind} of={w.kind === "failed" ? "bad" : "warn"} />
-              <a class="truncate" href={w.href}>
-                {w.title}
-              </a>
-              <Time at={w.since} />
-            </li>
-          ))}
-        </ul>
       )}
     </Panel>
   );
