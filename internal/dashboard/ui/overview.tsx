@@ -10,7 +10,7 @@ import { onEvents, type LiveEvent } from "./live";
 import { NeedsYou } from "./needsyou";
 import { kinds, useGet, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
-import { can } from "./session";
+import { can, listens } from "./session";
 import type { Counters, Stats } from "./stats";
 import { Sunburst } from "./sunburst";
 
@@ -19,39 +19,58 @@ const windows: [string, string][] = [["1h", "1 hour"], ["24h", "24 hours"], ["7d
 export function Overview() {
   const span = parameter("window") || "1h";
   const path = query("/api/v1/stats", { window: span });
-  const stats = useGet<Stats>(can("tasks:read", "tools:call", "agents:read") ? path : undefined, kinds("task.", "tool.", "usage.", "worker.", "workflow."), 2000);
+  const counts = can("tasks:read", "tools:call", "agents:read");
+  const stats = useGet<Stats>(counts ? path : undefined, kinds("task.", "tool.", "usage.", "worker.", "workflow."), 2000);
   const hierarchy = "/api/v1/hierarchy?depth=2&active_only=true&usage=true";
+  const calls = [...(counts ? [{ path }] : []), ...(can("agents:read") ? [{ path: hierarchy }] : [])];
   return (
     <Page
       name="overview"
       title="Overview"
       ready={!stats.loading || Boolean(stats.data)}
       actions={
-        <>
-          <div class="segments" role="group" aria-label="Time span">
-            {windows.map(([id, text]) => (
-              <button key={id} aria-pressed={id === span} onClick={() => setParameters({ window: id === "1h" ? undefined : id })}>
-                {text}
-              </button>
-            ))}
-          </div>
-          <AsCurl calls={[{ path }, ...(can("agents:read") ? [{ path: hierarchy }] : [])]} />
-        </>
+        counts && (
+          <>
+            <Span of={span} />
+            <AsCurl calls={calls} />
+          </>
+        )
       }
     >
-      <Loaded of={stats}>{(s) => <Totals stats={s} />}</Loaded>
-      <div class="grid">
-        <div class="stack span-8">
-          {can("agents:read") && <Spending path={hierarchy} />}
-          {stats.data && <Charts stats={stats.data} />}
-        </div>
-        <div class="stack span-4">
-          <NeedsYou />
-          <Now />
-          {can("tasks:read") && <Workers />}
-        </div>
+      <div class={counts ? "overview" : "stack"}>
+        <NeedsYou />
+        {counts && (
+          <>
+            <div class="totals">
+              <Loaded of={stats}>{(s) => <Totals stats={s} />}</Loaded>
+            </div>
+            <div class="stack main">
+              {can("agents:read") && <Spending path={hierarchy} />}
+              {stats.data && <Charts stats={stats.data} />}
+            </div>
+          </>
+        )}
+        {listens() && (
+          <div class="stack side">
+            <Now />
+            {can("tasks:read") && <Workers />}
+          </div>
+        )}
       </div>
     </Page>
+  );
+}
+
+/** Span chooses the time of the figures and charts. */
+function Span({ of }: { of: string }) {
+  return (
+    <div class="segments" role="group" aria-label="Time span">
+      {windows.map(([id, text]) => (
+        <button key={id} aria-pressed={id === of} onClick={() => setParameters({ window: id === "1h" ? undefined : id })}>
+          {text}
+        </button>
+      ))}
+    </div>
   );
 }
 
