@@ -115,8 +115,17 @@ function TreeGrid({ tree, rows }: { tree: Tree; rows: TreeRow[] }) {
     if (y < element.scrollTop) element.scrollTop = y;
     else if (y + 2 * rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = y + 2 * rowHeight - element.clientHeight;
     wanted.current = true;
+    setView({ top: element.scrollTop, height: element.clientHeight }); // draws the row before the event of the scroll
     setFocused(at);
   };
+  useEffect(() => {
+    const first = (event: KeyboardEvent) => {
+      const at = document.activeElement;
+      if (event.key === "j" && !event.metaKey && !event.ctrlKey && !event.altKey && (at === document.body || at?.id === "main")) move(0);
+    };
+    addEventListener("keydown", first);
+    return () => removeEventListener("keydown", first);
+  });
   const keys = (event: KeyboardEvent) => {
     const row = rows[focused];
     if (!row || !(event.target as Element).matches("[role=row]")) return;

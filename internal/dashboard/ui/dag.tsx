@@ -1,6 +1,7 @@
 // The graph of a workflow: layers are columns from left to right, edges are dependencies.
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { duration, mark, tone, words } from "./format";
+import { ZoomButtons } from "./zoombuttons";
 
 export type Node = { id: string; layer: number; depends_on: string[]; status?: string; target: string; kind: string; ms?: number };
 
@@ -81,62 +82,89 @@ const summary = (n: Node) => [n.id, n.status ? words(n.status) : "", words(n.kin
 export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: string; select: (id: string) => void }) {
   const { placed, at, width, height } = useMemo(() => arrange(nodes), [nodes]);
   const byID = new Map(placed.map((n) => [n.id, n]));
-  const svg = useRef<SVGSVGElement>(null);
-  const show = (n: Placed | undefined) => reveal(svg.current?.parentElement, n);
+  const panel = useRef<HTMLDivElement>(null);
+  const zoom = useZoom(panel, width, height);
+  const show = (n: Placed | undefined) => reveal(panel.current, n, zoom.scale);
   useEffect(() => show(byID.get(selected)), [selected]);
-  useEffect(() => show(byID.get(selected) ?? placed.find((n) => attention.includes(n.status ?? ""))), [placed.length > 0]); // at first only: later changes do not scroll
+  useEffect(() => show(byID.get(selected) ?? placed.find((n) => attention.includes(n.status ?? "")) ?? placed[0]), [placed.length > 0]); // at first only: later changes do not scroll
   const first = byID.has(selected) ? selected : placed[0]?.id;
   const keys = (event: KeyboardEvent, from: Placed) => {
     if (event.key === "Enter" || event.key === " ") select(from.id);
     else {
       const to = neighbour(placed, from, event.key);
       if (!to) return;
-      svg.current?.querySelector<SVGGElement>(`[data-step="${to.id}"]`)?.focus();
+      panel.current?.querySelector<SVGGElement>(`[data-step="${to.id}"]`)?.focus();
     }
     event.preventDefault();
   };
   return (
-    <div class="dag" tabIndex={-1}>
-      <svg ref={svg} width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label="Graph of the steps; the list has the same content">
-        {placed.flatMap((n) =>
-          n.depends_on.map((d) => {
-            const from = byID.get(d);
-            return from && <path key={d + ">" + n.id} d={edge(at, from, n)} class={"edge" + (selected && (d === selected || n.id === selected) ? " near" : "") + (from.status === "success" ? " done" : "")} />;
-          }),
-        )}
-        {placed.map((n) => (
-          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" || n.status === "skipped" ? " " + n.status : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-description={summary(n)} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
-            <rect width={size.width} height={size.height} rx="8" />
-            <circle class={n.status === "running" ? "pulse" : ""} cx="18" cy="24" r="9" />
-            <text class="sign" x="18" y="24">
-              {n.status === "pending" ? "○" : n.status === "skipped" ? "–" : n.status ? mark(tone(n.status)) : n.kind[0]!.toUpperCase()}
-            </text>
-            <text class="name" x="36" y="20">
-              {visible(n)[0]}
-            </text>
-            <text class="target" x="36" y="36">
-              {visible(n)[1]}
-            </text>
-            {n.ms !== undefined && (
-              <text class="time" x={size.width - 10} y="20">
-                {duration(n.ms)}
+    <div class="dagframe">
+      <div class="dag" tabIndex={-1} ref={panel}>
+        <svg width={width * zoom.scale} height={height * zoom.scale} viewBox={`0 0 ${width} ${height}`} role="group" aria-label="Graph of the steps; the list has the same content">
+          {placed.flatMap((n) =>
+            n.depends_on.map((d) => {
+              const from = byID.get(d);
+              return from && <path key={d + ">" + n.id} d={edge(at, from, n)} class={"edge" + (selected && (d === selected || n.id === selected) ? " near" : "") + (from.status === "success" ? " done" : "")} />;
+            }),
+          )}
+          {placed.map((n) => (
+            <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" || n.status === "skipped" ? " " + n.status : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-description={summary(n)} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
+              <rect width={size.width} height={size.height} rx="8" />
+              <circle class={n.status === "running" ? "pulse" : ""} cx="18" cy="24" r="9" />
+              <text class="sign" x="18" y="24">
+                {n.status === "pending" ? "○" : n.status === "skipped" ? "–" : n.status ? mark(tone(n.status)) : n.kind[0]!.toUpperCase()}
               </text>
-            )}
-          </g>
-        ))}
-      </svg>
+              <text class="name" x="36" y="20">
+                {visible(n)[0]}
+              </text>
+              <text class="target" x="36" y="36">
+                {visible(n)[1]}
+              </text>
+              {n.ms !== undefined && (
+                <text class="time" x={size.width - 10} y="20">
+                  {duration(n.ms)}
+                </text>
+              )}
+            </g>
+          ))}
+        </svg>
+      </div>
+      {zoom.needed && <ZoomButtons zoom={zoom.by} fit={zoom.fit} />}
     </div>
   );
+}
+
+/** useZoom scales a graph in a panel, whose centre stays where it is. It is needed if the panel does not show the whole graph. */
+function useZoom(panel: { current: HTMLDivElement | null }, width: number, height: number) {
+  const [scale, setScale] = useState(1);
+  const [whole, setWhole] = useState(1); // the scale that shows the whole graph
+  const before = useRef(1);
+  useLayoutEffect(() => {
+    const box = panel.current!;
+    const measure = () => setWhole(Math.min(1, box.clientWidth / width, parseFloat(getComputedStyle(box).maxHeight) / height));
+    const resize = new ResizeObserver(measure);
+    resize.observe(box);
+    measure();
+    return () => resize.disconnect();
+  }, [width, height]);
+  useLayoutEffect(() => {
+    const box = panel.current!;
+    const move = (at: number, size: number) => ((at + size / 2) * scale) / before.current - size / 2;
+    box.scrollTo(move(box.scrollLeft, box.clientWidth), move(box.scrollTop, box.clientHeight));
+    before.current = scale;
+  }, [scale]);
+  return { scale, needed: whole < 1 || scale !== 1, by: (factor: number) => setScale(Math.min(2, Math.max(whole, 0.05, scale * factor))), fit: () => setScale(whole) };
 }
 
 /** visible returns the texts of a node, which are its name for screen readers. */
 const visible = (n: Placed) => [clip(n.id, n.ms === undefined ? 21 : 15), clip(n.target, 23), ...(n.ms === undefined ? [] : [duration(n.ms)])];
 
 /** reveal scrolls the panel, not the page, to a node. */
-function reveal(panel: HTMLElement | null | undefined, n: Placed | undefined) {
+function reveal(panel: HTMLElement | null, n: Placed | undefined, scale: number) {
   if (!panel || !n) return;
-  if (n.x < panel.scrollLeft || n.x + size.width > panel.scrollLeft + panel.clientWidth) panel.scrollLeft = n.x - (panel.clientWidth - size.width) / 2;
-  if (n.y < panel.scrollTop || n.y + size.height > panel.scrollTop + panel.clientHeight) panel.scrollTop = n.y - (panel.clientHeight - size.height) / 2;
+  const [x, y, w, h] = [n.x, n.y, size.width, size.height].map((v) => v * scale) as [number, number, number, number];
+  if (x < panel.scrollLeft || x + w > panel.scrollLeft + panel.clientWidth) panel.scrollLeft = x - (panel.clientWidth - w) / 2;
+  if (y < panel.scrollTop || y + h > panel.scrollTop + panel.clientHeight) panel.scrollTop = y - (panel.clientHeight - h) / 2;
 }
 
 /** neighbour returns the nearest node in the direction of an arrow key. */

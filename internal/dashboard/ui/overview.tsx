@@ -2,15 +2,16 @@
 import { useEffect, useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
 import { Series } from "./charts";
-import { AsCurl, Badge, Empty, Loaded, Page, Panel, Time } from "./components";
+import { AsCurl, Badge, Empty, Loaded, Page, Panel } from "./components";
 import { downloadCSV } from "./csv";
 import { Figures, type Figure } from "./figures";
 import { count, duration, percent, short } from "./format";
 import { Line } from "./eventline";
 import { onEvents, type LiveEvent } from "./live";
+import { NeedsYou } from "./needsyou";
 import { kinds, useGet, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
-import { can } from "./session";
+import { can, listens } from "./session";
 import type { Counters, Stats } from "./stats";
 import { Sunburst } from "./sunburst";
 
@@ -19,42 +20,48 @@ const windows: [string, string][] = [["1h", "1 hour"], ["24h", "24 hours"], ["7d
 export function Overview() {
   const span = parameter("window") || "1h";
   const path = query("/api/v1/stats", { window: span });
-  const stats = useGet<Stats>(can("tasks:read", "tools:call", "agents:read") ? path : undefined, kinds("task.", "tool.", "usage.", "worker.", "workflow."), 2000);
+  const counts = can("tasks:read", "tools:call", "agents:read");
+  const stats = useGet<Stats>(counts ? path : undefined, kinds("task.", "tool.", "usage.", "worker.", "workflow."), 2000);
   const hierarchy = "/api/v1/hierarchy?depth=2&active_only=true&usage=true";
+  const calls = [...(counts ? [{ path }] : []), ...(can("agents:read") ? [{ path: hierarchy }] : [])];
   return (
     <Page
       name="overview"
       title="Overview"
       ready={!stats.loading || Boolean(stats.data)}
       actions={
-        <>
-          <div class="segments" role="group" aria-label="Time span">
-            {windows.map(([id, text]) => (
-              <button key={id} aria-pressed={id === span} onClick={() => setParameters({ window: id === "1h" ? undefined : id })}>
-                {text}
+        counts && (
+          <>
+            <Span of={span} />
+            {stats.data && (
+              <button class="quiet" aria-label="Statistics as CSV" onClick={() => saveStats(stats.data!)}>
+                CSV
               </button>
-            ))}
-          </div>
-          {stats.data && (
-            <button class="quiet" aria-label="Statistics as CSV" onClick={() => saveStats(stats.data!)}>
-              CSV
-            </button>
-          )}
-          <AsCurl calls={[{ path }, ...(can("agents:read") ? [{ path: hierarchy }] : [])]} />
-        </>
+            )}
+            <AsCurl calls={calls} />
+          </>
+        )
       }
     >
-      <Loaded of={stats}>{(s) => <Totals stats={s} />}</Loaded>
-      <div class="grid">
-        <div class="stack span-8">
-          {can("agents:read") && <Spending path={hierarchy} />}
-          {stats.data && <Charts stats={stats.data} />}
-        </div>
-        <div class="stack span-4">
-          <NeedsYou />
-          <Now />
-          {can("tasks:read") && <Workers />}
-        </div>
+      <div class={counts ? "overview" : "stack"}>
+        <NeedsYou />
+        {counts && (
+          <>
+            <div class="totals">
+              <Loaded of={stats}>{(s) => <Totals stats={s} />}</Loaded>
+            </div>
+            <div class="stack main">
+              {can("agents:read") && <Spending path={hierarchy} />}
+              {stats.data && <Charts stats={stats.data} />}
+            </div>
+          </>
+        )}
+        {listens() && (
+          <div class="stack side">
+            <Now />
+            {can("tasks:read") && <Workers />}
+          </div>
+        )}
       </div>
     </Page>
   );
@@ -67,6 +74,19 @@ const counters: (keyof Counters)[] = ["tasks_created", "tasks_completed", "tasks
 function saveStats({ window, series, totals }: Stats) {
   const names = counters.filter((name) => totals[name] !== undefined || series.some((step) => step[name] !== undefined));
   downloadCSV(`comet-${window}.csv`, ["time", ...names], series.map((step) => [new Date(step.at).toISOString(), ...names.map((name) => step[name])]));
+}
+
+/** Span chooses the time of the figures and charts. */
+function Span({ of }: { of: string }) {
+  return (
+    <div class="segments" role="group" aria-label="Time span">
+      {windows.map(([id, text]) => (
+        <button key={id} aria-pressed={id === of} onClick={() => setParameters({ window: id === "1h" ? undefined : id })}>
+          {text}
+        </button>
+      ))}
+    </div>
+  );
 }
 
 function Totals({ stats }: { stats: Stats }) {
@@ -149,39 +169,6 @@ function Now() {
             <Line key={e.position ?? e.type + e.key + e.at} event={e} />
           ))}
         </ol>
-      )}
-    </Panel>
-  );
-}
-
-type Waiting = { key: string; kind: string; title: string; since: string; href: string };
-
-/** NeedsYou lists what a person must decide: workflows to approve, questions of agents, and tools in quarantine. */
-function NeedsYou() {
-  const workflows = usePages<Schemas["WorkflowSummary"]>(can("tools:call", "workflows:approve") ? "/api/v1/workflows?status=paused&decidable=true&limit=20" : undefined, "workflows", kinds("workflow."));
-  const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=100" : undefined, "tasks", kinds("task.question", "task.replied", "task.cancelled", "task.failed"));
-  const upstreams = useGet<Schemas["UpstreamList"]>(can("tools:call") ? "/api/v1/upstreams" : undefined, kinds("upstream.", "tool.quarantined", "tool.approved"));
-  const list: Waiting[] = [
-    ...(workflows.data ?? []).map((w) => ({ key: w.workflow_id, kind: w.pause ?? "paused", title: w.workflow_id, since: w.updated_at, href: link("workflows", w.workflow_id) })),
-    ...(tasks.data ?? []).filter((t) => t.waiting_for === "reply").map((t) => ({ key: t.id, kind: "question", title: t.class || t.id, since: t.updated_at, href: link("tasks", t.id) })),
-    ...(upstreams.data?.upstreams ?? []).filter((u) => u.state === "failed" || u.state === "authorization_required").map((u) => ({ key: u.id, kind: u.state, title: u.id, since: u.since, href: link("tools", u.id) })),
-  ];
-  return (
-    <Panel title={list.length ? `Needs you (${list.length})` : "Needs you"} flush>
-      {list.length === 0 ? (
-        <Empty icon="check" title="Nothing needs your attention" />
-      ) : (
-        <ul class="feed">
-          {list.slice(0, 12).map((w) => (
-            <li key={w.key} style={{ gridTemplateColumns: "auto minmax(0,1fr) auto" }}>
-              <Badge state={w.kind} of={w.kind === "failed" ? "bad" : "warn"} />
-              <a class="truncate" href={w.href}>
-                {w.title}
-              </a>
-              <Time at={w.since} />
-            </li>
-          ))}
-        </ul>
       )}
     </Panel>
   );

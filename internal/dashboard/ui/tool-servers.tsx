@@ -1,22 +1,20 @@
 // The MCP servers whose tools comet offers.
 import { useState } from "preact/hooks";
-import type { Schemas } from "./api";
 import { Action, Badge, Empty, Loaded, Panel, Table, Tag, Time } from "./components";
 import { count } from "./format";
-import { kinds, useGet } from "./resource";
 import { link, navigate } from "./router";
 import { administers } from "./session";
 import { ToolsPage } from "./toolparts";
+import { serversPath, useServers, type Server } from "./toolservers";
 import { ServerForm } from "./upstreamform";
 
 export function Servers() {
-  const path = "/api/v1/upstreams";
-  const list = useGet<Schemas["UpstreamList"]>(path, kinds("upstream.", "tool.quarantined", "tool.approved"));
+  const list = useServers();
   const [adding, setAdding] = useState(false);
   return (
     <ToolsPage
       ready={!list.loading || Boolean(list.data)}
-      calls={[{ path }]}
+      calls={[{ path: serversPath }]}
       actions={
         administers() && (
           <>
@@ -30,10 +28,10 @@ export function Servers() {
     >
       <Panel title="MCP servers" flush>
         <Loaded of={list}>
-          {({ upstreams }) => (
+          {(servers) => (
             <Table
               label="MCP servers"
-              rows={upstreams}
+              rows={servers}
               id={(u) => u.id}
               href={(u) => link("tools", u.id)}
               empty={<Empty icon="tools" title="No MCP server is available to your token" />}
@@ -56,7 +54,7 @@ export function Servers() {
   );
 }
 
-function ServerName({ server: u }: { server: Schemas["UpstreamView"] }) {
+function ServerName({ server: u }: { server: Server }) {
   return (
     <>
       <a href={link("tools", u.id)}>{u.id}</a>
@@ -69,11 +67,14 @@ function ServerName({ server: u }: { server: Schemas["UpstreamView"] }) {
   );
 }
 
-/** ServerState shows the state of a server with the reason of a failure. */
-function ServerState({ server: u }: { server: Schemas["UpstreamView"] }) {
+/** ServerState shows the state of a server with the reason of a failure, and its tools in quarantine. */
+function ServerState({ server: u }: { server: Server }) {
   return (
     <>
-      <Badge state={u.state} />
+      <span class="row">
+        <Badge state={u.state} />
+        {u.quarantined.length > 0 && <Badge state="quarantined" text={`${count(u.quarantined.length)} quarantined`} />}
+      </span>
       {u.error && (
         <span class="faint clamp" title={u.error}>
           {u.error}

@@ -12,6 +12,7 @@ import { kinds, useGet } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { theme } from "./theme";
 import { ToolsPage } from "./toolparts";
+import { ZoomButtons } from "./zoombuttons";
 
 type Path = Schemas["ToolPath"];
 
@@ -173,15 +174,7 @@ function Drawing(p: DrawingProps) {
   return (
     <figure ref={figure} class="drawing">
       <canvas ref={canvas} role="img" aria-label={`Graph of ${p.graph.nodes.length} tools and ${p.graph.edges.length} edges; the list has the same content`} />
-      <div class="zoom">
-        <button aria-label="Zoom in" onClick={() => view.current!.zoom(1.4)}>
-          <Icon name="plus" />
-        </button>
-        <button aria-label="Zoom out" onClick={() => view.current!.zoom(1 / 1.4)}>
-          <span aria-hidden="true">−</span>
-        </button>
-        <button onClick={() => view.current!.fit()}>Fit</button>
-      </div>
+      <ZoomButtons zoom={(factor) => view.current!.zoom(factor)} fit={() => view.current!.fit()} />
       {node && (
         <div class="tip" aria-hidden="true" style={{ left: over.x + "px", top: over.y + "px" }}>
           <strong>{node.name}</strong>

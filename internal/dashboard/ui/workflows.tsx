@@ -1,20 +1,17 @@
 // Workflows: what waits for a decision, all runs, and the stored definitions.
 import { useState } from "preact/hooks";
-import { query, type Schemas } from "./api";
+import { query } from "./api";
 import { AsCurl, Badge, Empty, Filter, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
 import { between, words } from "./format";
 import { kinds, usePages, useRepeat } from "./resource";
 import { link, parameter } from "./router";
 import { can } from "./session";
 import { Definitions } from "./workflowdefinitions";
+import { decisions, RunName, waitingPath, type Summary } from "./workflowparts";
 import { Start } from "./workflowstart";
-
-type Summary = Schemas["WorkflowSummary"];
 
 /** unsure reports whether the stream of this token may lack events of workflows that it may read, because other agents pay for them. */
 const unsure = () => !can("admin");
-
-const waitingPath = "/api/v1/workflows?status=paused&decidable=true&limit=20";
 
 export function Workflows() {
   const [starting, setStarting] = useState(false);
@@ -67,10 +64,9 @@ function Inbox() {
       <ul class="feed">
         {waiting.data.map((w) => (
           <li key={w.workflow_id}>
-            <Badge state={w.pause ?? "paused"} of="warn" text={question[w.pause ?? ""]} />
+            <Badge state={w.pause ?? "paused"} of="warn" text={decisions[w.pause ?? ""]} />
             <a class="truncate" href={link("workflows", w.workflow_id)}>
-              {w.definition ? w.definition.name + " · " : ""}
-              {w.workflow_id}
+              <RunName of={w} />
             </a>
             <span class="muted truncate">{w.actor}</span>
             <Time at={w.updated_at} />
@@ -80,8 +76,6 @@ function Inbox() {
     </Panel>
   );
 }
-
-const question: Record<string, string> = { layer: "confirm layer", approval: "approve", uncertain: "lost result", budget: "raise budget" };
 
 function Runs({ rows, more }: { rows: Summary[]; more?: () => void }) {
   const filtered = parameter("status") || parameter("decidable");

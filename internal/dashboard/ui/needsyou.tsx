@@ -1,0 +1,53 @@
+// The panel of what a person must decide.
+import type { ComponentChildren } from "preact";
+import type { Schemas } from "./api";
+import { Badge, Empty, Panel, Time } from "./components";
+import { kinds, usePages, useRepeat } from "./resource";
+import { link } from "./router";
+import { can } from "./session";
+import { what } from "./taskparts";
+import { useServers } from "./toolservers";
+import { decisions, RunName, waitingPath, type Summary } from "./workflowparts";
+
+type Waiting = { key: string; kind: string; text?: string; title: ComponentChildren; since: string; href: string };
+
+/** NeedsYou lists what a person must decide: workflows to approve, questions of agents, and servers with a failure or with tools in quarantine. */
+export function NeedsYou() {
+  const workflows = usePages<Summary>(can("tools:call", "workflows:approve") ? waitingPath : undefined, "workflows", kinds("workflow."));
+  useRepeat(workflows.reload, !can("admin"), 5000); // the stream may lack events of workflows that other agents pay for
+  const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=1000" : undefined, "tasks", kinds("task.question", "task.replied", "task.cancelled", "task.failed"));
+  const servers = useServers().data ?? [];
+  const list: Waiting[] = [
+    ...(workflows.data ?? []).map((w) => ({ key: w.workflow_id, kind: "paused", text: decisions[w.pause ?? ""], title: <RunName of={w} />, since: w.updated_at, href: link("workflows", w.workflow_id) })),
+    ...(tasks.data ?? []).filter((t) => t.waiting_for === "reply").map((t) => ({ key: t.id, kind: "waiting", text: "question", title: what(t), since: t.updated_at, href: link("tasks", t.id) })),
+    ...servers.flatMap((u) => {
+      const tools = u.quarantined.map((t) => t.id).join(", ");
+      const since = u.quarantined.map((t) => t.changed_at ?? t.first_seen_at).sort()[0];
+      const failed = u.state === "failed" || u.state === "authorization_required";
+      return [
+        ...(since ? [{ key: u.id + ":", kind: "quarantined", title: tools, since, href: link("tools", u.id) }] : []),
+        ...(failed ? [{ key: u.id, kind: u.state, title: u.id, since: u.since, href: link("tools", u.id) }] : []),
+      ];
+    }),
+  ];
+  const more = Boolean(workflows.more);
+  return (
+    <Panel title={"Needs you" + (list.length ? ` (${list.length}${more ? "+" : ""})` : "")} class="needs" flush actions={more && <a href={link("workflows") + "?status=paused&decidable=true"}>All decisions</a>}>
+      {list.length === 0 ? (
+        <Empty icon="check" title="Nothing needs your attention" />
+      ) : (
+        <ul class="feed scroll" tabIndex={0} aria-label="What needs you">
+          {list.map((w) => (
+            <li key={w.key}>
+              <Badge state={w.kind} text={w.text} />
+              <a class="truncate" href={w.href}>
+                {w.title}
+              </a>
+              <Time at={w.since} />
+            </li>
+          ))}
+        </ul>
+      )}
+    </Panel>
+  );
+}

@@ -1,0 +1,23 @@
+// What the lists of workflows share.
+import { useGet } from "./resource";
+import type { Schemas } from "./api";
+
+export type Summary = Schemas["WorkflowSummary"];
+
+/** waitingPath returns the workflows with a pending decision that this token may make. */
+export const waitingPath = "/api/v1/workflows?status=paused&decidable=true&limit=20";
+
+/** decisions are the decisions that paused workflows wait for. */
+export const decisions: Record<string, string> = { layer: "confirm layer", approval: "approve", uncertain: "lost result", budget: "raise budget" };
+
+/** RunName is the stored workflow that a run executes, or else its first steps, and its id. */
+export function RunName({ of: w }: { of: Summary }) {
+  const graph = useGet<Schemas["WorkflowStateGraph"]>(w.definition ? undefined : `/api/v1/workflows/${w.workflow_id}/graph`);
+  const steps = graph.data?.tasks.map((t) => t.id) ?? [];
+  const name = w.definition?.name ?? steps.slice(0, 3).join(", ") + (steps.length > 3 ? ", …" : "");
+  return (
+    <>
+      {name} <span class="faint mono">{w.workflow_id}</span>
+    </>
+  );
+}
