@@ -7,9 +7,10 @@ import { Action, AsCurl, Badge, CopyButton, Facts, Loaded, Panel, Tag, Time } fr
 import { Dialog } from "./dialog";
 import { count, duration, words, type Tone } from "./format";
 import { ProblemNotice } from "./problem";
-import { at, escaped, indent, readable, sha256, visible } from "./rawjson";
+import { at, escaped, indent, readable, sha256 } from "./rawjson";
 import type { Pages } from "./resource";
 import { notify } from "./toasts";
+import { visible } from "./visible";
 
 type View = Schemas["Workflow"];
 type Step = Schemas["WorkflowCheckpointStep"];

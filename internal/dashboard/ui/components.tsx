@@ -9,12 +9,13 @@ import { navigate, parameter, setParameters, address } from "./router";
 import { ProblemNotice } from "./problem";
 import type { Resource } from "./resource";
 import { notify } from "./toasts";
+import { shown, visible } from "./visible";
 
 /** Page is a view. Its name is in data-page, and data-ready says that its first data is shown. */
 export function Page(p: { name: string; title: string; crumbs?: [string, string][]; badge?: ComponentChildren; subtitle?: ComponentChildren; actions?: ComponentChildren; ready?: boolean; children: ComponentChildren }) {
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
-    document.title = p.title + " – comet";
+    document.title = shown(p.title) + " – comet";
   }, [p.title]);
   useEffect(() => main.current?.focus({ preventScroll: true }), [p.name]);
   return (
@@ -147,7 +148,7 @@ export function Facts({ of }: { of: [string, ComponentChildren][] }) {
 
 /** Json shows data as text. Data of agents and tools is never inserted as HTML. */
 export function Json({ value, label }: { value: unknown; label: string }) {
-  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  const text = typeof value === "string" ? value : visible(JSON.stringify(value, null, 2) ?? "");
   return (
     <pre class="code" tabIndex={0} role="region" aria-label={label}>
       {text}

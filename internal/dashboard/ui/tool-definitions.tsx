@@ -5,6 +5,7 @@ import { diff, type Line } from "./diff";
 import { link } from "./router";
 import { notify } from "./toasts";
 import { Class } from "./toolparts";
+import { visible } from "./visible";
 
 type Definition = Schemas["ToolDefinitionView"];
 type Shared = { path: string; reload: () => void };
@@ -38,7 +39,7 @@ export function Changes({ of, path, reload }: Shared & { of: Definition[] }) {
   );
 }
 
-const formatted = (value: unknown) => (value === null || value === undefined ? "" : JSON.stringify(value, null, 2));
+const formatted = (value: unknown) => (value === null || value === undefined ? "" : visible(JSON.stringify(value, null, 2)));
 
 /** Difference shows removed and added lines by colour and sign, and three equal lines around them. */
 export function Difference({ before, after, label }: { before: unknown; after: unknown; label: string }) {
