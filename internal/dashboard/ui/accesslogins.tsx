@@ -1,7 +1,7 @@
 // Browsers that are logged in.
 import type { Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Loaded, Panel, Table, Time } from "./components";
-import { usePages } from "./resource";
+import { usePages, useRepeat } from "./resource";
 import { identify } from "./session";
 
 /** browser names the browser and the system of a user agent. */
@@ -17,6 +17,7 @@ type Login = Required<Schemas["LoginItem"]>;
 export function Logins() {
   const path = "/api/v1/logins?limit=100";
   const list = usePages<Login>(path, "logins");
+  useRepeat(list.reload, true, 5000); // logins are no events
   const ended = (l: Login) => (l.current ? void identify().catch(() => {}) : list.reload());
   return (
     <Panel title="Logged-in browsers" flush actions={<AsCurl calls={[{ path }]} />}>
@@ -24,7 +25,7 @@ export function Logins() {
         {(rows) => (
           <Table
             label="Logins"
-            rows={rows}
+            rows={[...rows].sort((a, b) => Number(b.current) - Number(a.current) || Date.parse(b.created_at) - Date.parse(a.created_at))}
             id={(l) => l.id}
             more={list.more}
             empty={<Empty icon="access" title="No browser is logged in" />}

@@ -59,7 +59,7 @@ export function Tokens() {
       actions={
         <div class="filters">
           <label>
-            <input type="checkbox" checked={all} onChange={(e) => setParameters({ all: e.currentTarget.checked ? "true" : "" })} /> also revoked and expired
+            <input type="checkbox" checked={all} onChange={(e) => setParameters({ all: e.currentTarget.checked ? "true" : "" }, true)} /> also revoked and expired
           </label>
           <AsCurl calls={[{ path }]} />
           <button class="primary" onClick={() => setCreating(true)}>

@@ -7,9 +7,10 @@ import { Action, AsCurl, Badge, CopyButton, Facts, Loaded, Panel, Tag, Time } fr
 import { Dialog } from "./dialog";
 import { count, duration, words, type Tone } from "./format";
 import { ProblemNotice } from "./problem";
-import { at, escaped, indent, readable, sha256, visible } from "./rawjson";
+import { at, escaped, indent, readable, sha256 } from "./rawjson";
 import type { Pages } from "./resource";
 import { notify } from "./toasts";
+import { visible } from "./visible";
 
 type View = Schemas["Workflow"];
 type Step = Schemas["WorkflowCheckpointStep"];
@@ -237,7 +238,7 @@ function Decision({ view, shown, wrong, reload, decided }: { view: View; shown: 
           {label}
         </button>
         <Action label="Reject" kind="danger" call={() => decisionCall(view, shown, { approved: false, ...common })} question="Reject this checkpoint? The workflow ends and no further step starts. Existing results are kept." message="Rejected." done={() => (decided(), reload())} />
-        <AsCurl calls={[decisionCall(view, shown, safely(body)), decisionCall(view, shown, { approved: false, ...common })]} />
+        <AsCurl invalid={failure(body)} calls={[...(failure(body).length ? [] : [decisionCall(view, shown, body())]), decisionCall(view, shown, { approved: false, ...common })]} />
       </div>
       {asking && (
         <Dialog title="Run the steps again?" close={() => setAsking(false)} footer={<><button onClick={() => setAsking(false)}>Go back</button><button class="danger" disabled={busy} onClick={send}>Run again</button></>}>
@@ -256,11 +257,13 @@ function parse(id: string, text: string): unknown {
   }
 }
 
-function safely(body: () => Schemas["CheckpointDecision"]): Schemas["CheckpointDecision"] {
+/** failure says why a decision is invalid. */
+function failure(body: () => Schemas["CheckpointDecision"]): string[] {
   try {
-    return body();
-  } catch {
-    return { approved: true };
+    body();
+    return [];
+  } catch (thrown) {
+    return [Problem.of(thrown).detail];
   }
 }
 

@@ -1,20 +1,20 @@
 // The parts that all views share.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { call, curl, Problem, type Call } from "./api";
-import { Dialog } from "./dialog";
 import { ago, count, mark, moment, short, tone, words, type Tone } from "./format";
 import { Icon, type IconName } from "./icons";
 import { navigate, parameter, setParameters, address } from "./router";
 import { ProblemNotice } from "./problem";
 import type { Resource } from "./resource";
-import { notify } from "./toasts";
+import { shown } from "./visible";
+
+export { Action, AsCurl, CopyButton, Json } from "./action";
 
 /** Page is a view. Its name is in data-page, and data-ready says that its first data is shown. */
 export function Page(p: { name: string; title: string; crumbs?: [string, string][]; badge?: ComponentChildren; subtitle?: ComponentChildren; actions?: ComponentChildren; ready?: boolean; children: ComponentChildren }) {
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
-    document.title = p.title + " – comet";
+    document.title = shown(p.title) + " – comet";
   }, [p.title]);
   useEffect(() => main.current?.focus({ preventScroll: true }), [p.name]);
   return (
@@ -145,16 +145,6 @@ export function Facts({ of }: { of: [string, ComponentChildren][] }) {
   );
 }
 
-/** Json shows data as text. Data of agents and tools is never inserted as HTML. */
-export function Json({ value, label }: { value: unknown; label: string }) {
-  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-  return (
-    <pre class="code" tabIndex={0} role="region" aria-label={label}>
-      {text}
-    </pre>
-  );
-}
-
 export type Column<T> = { title: string; cell: (row: T) => ComponentChildren; number?: boolean };
 
 /** Table is a table whose first column names the rows, which may lead to a view. The keys j and k move between rows, Enter opens one. */
@@ -248,12 +238,12 @@ export function Tabs({ of }: { of: [string, string][] }) {
   );
 }
 
-/** Filter is a choice that is kept in a query parameter. */
+/** Filter is a choice that is kept in a query parameter. Each choice is an entry of the browser's history. */
 export function Filter(p: { name: string; label: string; options: [string, string][] }) {
   return (
     <label>
       {p.label}
-      <select value={parameter(p.name)} onChange={(e) => setParameters({ [p.name]: e.currentTarget.value })}>
+      <select value={parameter(p.name)} onChange={(e) => setParameters({ [p.name]: e.currentTarget.value }, true)}>
         {p.options.map(([value, text]) => (
           <option key={value} value={value}>
             {text}
@@ -264,101 +254,27 @@ export function Filter(p: { name: string; label: string; options: [string, strin
   );
 }
 
-/** Search is a text that is kept in a query parameter, applied when typing pauses. */
+/** Search is a text that is kept in a query parameter, applied when typing pauses. When the address changes otherwise, the field
+ * shows what the address has. */
 export function Search(p: { name: string; label: string; placeholder?: string }) {
+  const value = parameter(p.name);
+  const [typed, setTyped] = useState<string>();
+  const applied = useRef(value);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const apply = (value: string) => {
+  useEffect(() => () => clearTimeout(timer.current), []);
+  useEffect(() => {
+    if (value === applied.current) return;
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => setParameters({ [p.name]: value.trim() }), 250);
+    applied.current = value;
+    setTyped(undefined);
+  }, [value]);
+  const type = (text: string) => {
+    setTyped(text);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => {
+      applied.current = text.trim();
+      setParameters({ [p.name]: applied.current });
+    }, 250);
   };
-  return <input type="search" aria-label={p.label} placeholder={p.placeholder ?? p.label} defaultValue={parameter(p.name)} onInput={(e) => apply(e.currentTarget.value)} />;
-}
-
-/** CopyButton copies a text. */
-export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }) {
-  const copy = () =>
-    navigator.clipboard.writeText(text).then(
-      () => notify("good", "Copied."),
-      () => notify("bad", "The browser does not allow copying here; select the text instead."),
-    );
-  return (
-    <button class="quiet" onClick={copy}>
-      <Icon name="copy" /> {label}
-    </button>
-  );
-}
-
-/** AsCurl shows calls of the API as commands for a shell. */
-export function AsCurl({ calls }: { calls: Call[] }) {
-  const [open, setOpen] = useState(false);
-  return (
-    <>
-      <button class="quiet" onClick={() => setOpen(true)} aria-haspopup="dialog">
-        <Icon name="code" /> as curl
-      </button>
-      {open && (
-        <Dialog title="As curl" wide close={() => setOpen(false)}>
-          <p class="muted">The page uses only the public API. With a token in COMET_TOKEN, these commands do the same.</p>
-          {calls.map((c) => (
-            <div class="stack tight" key={c.method + c.path}>
-              <Json label="Command" value={curl(c)} />
-              <div class="row">
-                <CopyButton text={curl(c)} label="Copy command" />
-              </div>
-            </div>
-          ))}
-        </Dialog>
-      )}
-    </>
-  );
-}
-
-/** Action is a button that sends a call. With a question it asks first, and shows the call as curl. */
-export function Action<T = unknown>(p: { label: string; call: Call | (() => Call); question?: string; details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; disabled?: boolean; done?: (result: T) => void; message?: string | ((result: T) => string) }) {
-  const [asking, setAsking] = useState(false);
-  const [busy, setBusy] = useState(false);
-  const [problem, setProblem] = useState<Problem>();
-  const get = () => (typeof p.call === "function" ? p.call() : p.call);
-  const send = async () => {
-    setBusy(true);
-    setProblem(undefined);
-    try {
-      const result = await call<T>(get());
-      setAsking(false);
-      const message = typeof p.message === "function" ? p.message(result) : (p.message ?? p.label + ": done.");
-      if (message) notify("good", message);
-      p.done?.(result);
-    } catch (thrown) {
-      const failure = Problem.of(thrown);
-      setProblem(failure);
-      if (!p.question) notify("bad", failure.text);
-    }
-    setBusy(false);
-  };
-  return (
-    <>
-      <button class={p.kind ?? ""} disabled={busy || p.disabled} onClick={() => (p.question ? setAsking(true) : void send())}>
-        {p.label}
-      </button>
-      {asking && (
-        <Dialog
-          title={p.label}
-          close={() => setAsking(false)}
-          footer={
-            <>
-              <AsCurl calls={[get()]} />
-              <button onClick={() => setAsking(false)}>Go back</button>
-              <button class={p.kind === "danger" ? "danger" : "primary"} disabled={busy} onClick={send}>
-                {p.label}
-              </button>
-            </>
-          }
-        >
-          <p>{p.question}</p>
-          {p.details}
-          {problem && <ProblemNotice problem={problem} />}
-        </Dialog>
-      )}
-    </>
-  );
+  return <input type="search" aria-label={p.label} placeholder={p.placeholder ?? p.label} value={typed ?? value} onInput={(e) => type(e.currentTarget.value)} />;
 }

@@ -10,7 +10,9 @@ export function useModal() {
     const element = dialog.current!;
     const opener = document.activeElement as HTMLElement | null;
     element.showModal();
-    element.querySelector<HTMLElement>(".body input, .body select, .body textarea")?.focus();
+    const field = element.querySelector<HTMLElement>(".body input, .body select, .body textarea");
+    if (field instanceof HTMLTextAreaElement) field.setSelectionRange(0, 0); // an example is read from its start
+    field?.focus();
     return () => {
       element.close();
       queueMicrotask(() => restore(opener));

@@ -1,6 +1,6 @@
 // Forms show the errors of the API beside the fields that they are about.
 import type { ComponentChildren } from "preact";
-import { useId, useState } from "preact/hooks";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { Problem, request, type Call, type FieldError } from "./api";
 import { AsCurl } from "./components";
 import { Dialog } from "./dialog";
@@ -37,44 +37,31 @@ export function FormDialog<T>(opened: {
   intro?: ComponentChildren;
   message?: string;
 }) {
-  const [p] = useState(opened);
+  const [p, setOpened] = useState(opened);
   const [values, setValues] = useState<Values>(() => Object.fromEntries(p.fields.map((f) => [f.name, toText(f, (p.initial ?? p.preset)?.[f.name])])));
   const [problem, setProblem] = useState<Problem>();
   const [wrong, setWrong] = useState<Record<string, string>>({});
   const [busy, setBusy] = useState(false);
 
-  const body = (): Record<string, unknown> => {
-    const out: Record<string, unknown> = {};
-    for (const f of p.fields) {
-      if (p.initial && same(values[f.name], toText(f, p.initial[f.name]))) continue;
-      const value = fromText(f, values[f.name]);
-      if (value !== undefined) out[f.name] = value;
-      else if (p.initial && f.nullable) out[f.name] = null;
-      else if (p.initial) out[f.name] = f.kind === "list" ? [] : ""; // the server decides whether it may be empty
-    }
-    return out;
-  };
-  const safeBody = () => {
-    try {
-      return body();
-    } catch {
-      return {};
-    }
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => form.current?.querySelector<HTMLElement>('[aria-invalid="true"], fieldset:has(.error) input')?.focus(), [wrong]);
+
+  /** load takes the new version of the object, and keeps the fields that were edited. */
+  const load = () => {
+    const text = (of: typeof p, f: FieldSpec) => toText(f, of.initial?.[f.name]);
+    setValues(Object.fromEntries(p.fields.map((f) => [f.name, same(values[f.name], text(p, f)) ? text(opened, f) : values[f.name]!])));
+    setOpened(opened);
+    setProblem(undefined);
   };
   const send = async (event: Event) => {
     event.preventDefault();
     setProblem(undefined);
     setWrong({});
-    let c: Call;
-    try {
-      c = p.call(body());
-    } catch (thrown) {
-      const failure = thrown as FieldFailure;
-      return setWrong({ [failure.field]: failure.message });
-    }
+    const { body, failures } = read(p, values);
+    if (Object.keys(failures).length > 0) return setWrong(failures);
     setBusy(true);
     try {
-      const response = await request(c);
+      const response = await request(p.call(body));
       const text = await response.text();
       notify("good", p.message ?? "Saved.");
       p.done((text ? JSON.parse(text) : undefined) as T, response);
@@ -86,13 +73,16 @@ export function FormDialog<T>(opened: {
     setBusy(false);
   };
   const id = useId();
+  const draft = read(p, values);
+  const invalid = p.fields.filter((f) => draft.failures[f.name]).map((f) => f.label + ": " + draft.failures[f.name]);
+  const further = problem?.errors.filter((e) => !wrong[memberOf(e)]) ?? [];
   return (
     <Dialog
       title={p.title}
       close={p.close}
       footer={
         <>
-          <AsCurl calls={[p.call(safeBody())]} />
+          <AsCurl calls={[p.call(draft.body)]} invalid={invalid} />
           <button type="button" onClick={p.close}>
             Cancel
           </button>
@@ -103,14 +93,44 @@ export function FormDialog<T>(opened: {
       }
     >
       {p.intro}
-      {problem && <ProblemNotice problem={problem} errors={problem.errors.filter((e) => !wrong[memberOf(e)])} />}
-      <form id={id} class="fields" onSubmit={send} noValidate>
+      {problem && (further.length > 0 || problem.errors.length === 0) && <ProblemNotice problem={problem} errors={further} />}
+      {problem?.status === 412 && <Conflict ready={opened.call({}).ifMatch !== p.call({}).ifMatch} load={load} />}
+      <form ref={form} id={id} class="fields" onSubmit={send} noValidate>
         {p.fields.map((f) => (
           <Field key={f.name} spec={f} value={values[f.name]!} error={wrong[f.name]} change={(value) => setValues({ ...values, [f.name]: value })} />
         ))}
       </form>
     </Dialog>
   );
+}
+
+/** Conflict offers the new version of an object that was changed while the form was open, once the view has read it. */
+const Conflict = ({ ready, load }: { ready: boolean; load: () => void }) => (
+  <div class="row">
+    <button type="button" disabled={!ready} onClick={load}>
+      Load the new version
+    </button>
+    <span class="hint muted">{ready ? "The fields that you edited stay." : "Reading it …"}</span>
+  </div>
+);
+
+/** read returns the body of the request, and why fields are invalid, which it leaves out. With initial values, the server decides
+ * whether a field may be empty. */
+function read(p: { fields: FieldSpec[]; initial?: Record<string, unknown> }, values: Values) {
+  const body: Record<string, unknown> = {};
+  const failures: Record<string, string> = {};
+  for (const f of p.fields) {
+    if (p.initial && same(values[f.name], toText(f, p.initial[f.name]))) continue;
+    try {
+      const value = fromText(f, values[f.name]);
+      if (value !== undefined) body[f.name] = value;
+      else if (p.initial) body[f.name] = f.nullable ? null : f.kind === "list" ? [] : "";
+      else if (f.required) failures[f.name] = "Enter a value.";
+    } catch (thrown) {
+      failures[f.name] = (thrown as Error).message;
+    }
+  }
+  return { body, failures };
 }
 
 function Field({ spec, value, error, change }: { spec: FieldSpec; value: string | boolean | string[]; error?: string; change: (value: string | boolean | string[]) => void }) {
@@ -189,15 +209,6 @@ function Notes({ id, spec, error }: { id: string; spec: FieldSpec; error?: strin
   );
 }
 
-class FieldFailure extends Error {
-  constructor(
-    readonly field: string,
-    message: string,
-  ) {
-    super(message);
-  }
-}
-
 function toText(f: FieldSpec, value: unknown): string | boolean | string[] {
   if (f.kind === "checkbox") return Boolean(value);
   if (f.kind === "choices") return Array.isArray(value) ? value.map(String) : [];
@@ -214,14 +225,14 @@ function fromText(f: FieldSpec, value: string | boolean | string[] | undefined):
   if (f.kind === "list") return text ? text.split(/[\n,]+/).map((s) => s.trim()).filter(Boolean) : f.nullable ? [] : undefined;
   if (text === "") return undefined;
   if (f.kind === "number") {
-    if (!/^-?\d[\d_ ]*$/.test(text)) throw new FieldFailure(f.name, "Enter a whole number, such as 25000.");
+    if (!/^-?\d[\d_ ]*$/.test(text)) throw new Error("Enter a whole number, such as 25000.");
     return Number(text.replaceAll(/[_ ]/g, ""));
   }
   if (f.kind === "json") {
     try {
       return JSON.parse(text);
     } catch (thrown) {
-      throw new FieldFailure(f.name, "Invalid JSON: " + (thrown as Error).message);
+      throw new Error("Invalid JSON: " + (thrown as Error).message);
     }
   }
   return text;

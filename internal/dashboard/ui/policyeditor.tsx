@@ -1,5 +1,5 @@
 // The editor of a token's tool policy, and the simulator of the policy that is being edited.
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useId, useState } from "preact/hooks";
 import { call, Problem, request, type Call, type Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Loaded, Panel, Table } from "./components";
 import { count } from "./format";
@@ -20,8 +20,9 @@ type ClassName = "read" | "write" | "destructive";
 
 const rules = (list: Schemas["ToolRule"][] | undefined): Rule[] => (list ?? []).map((r) => ({ tool: r.tool, args: r.arguments && Object.keys(r.arguments).length ? JSON.stringify(r.arguments) : "" }));
 
-/** policyOf returns the policy of a draft; rules without a pattern are left out. It throws for invalid arguments. */
-function policyOf(d: Draft): Policy {
+/** policyOf returns the policy of a draft; rules without a pattern are left out. It is undefined for invalid arguments. */
+function policyOf(d: Draft): Policy | undefined {
+  if ([...d.allow, ...d.deny].some((r) => fault(r.args))) return undefined;
   const list = (of: Rule[]) => of.filter((r) => r.tool.trim()).map((r) => ({ tool: r.tool.trim(), ...(r.args.trim() && { arguments: JSON.parse(r.args) as Record<string, string> }) }));
   return { allow: list(d.allow), deny: list(d.deny), classes: d.classes as ClassName[] };
 }
@@ -29,12 +30,7 @@ function policyOf(d: Draft): Policy {
 export function PolicyEditor({ id, name, stored, path, reload }: { id: string; name: string; stored: Stored; path: string; reload: () => void }) {
   const [draft, setDraft] = useState<Draft>(() => ({ allow: rules(stored.policy?.allow), deny: rules(stored.policy?.deny), classes: stored.policy?.classes ?? [] }));
   const [problem, setProblem] = useState<Problem>();
-  let policy: Policy | undefined;
-  try {
-    policy = policyOf(draft);
-  } catch {
-    policy = undefined;
-  }
+  const policy = policyOf(draft);
   const save: Call = { method: "PUT", path, body: policy, ifMatch: stored.etag };
   const changed = !policy || JSON.stringify(policy) !== JSON.stringify(policyOf({ allow: rules(stored.policy?.allow), deny: rules(stored.policy?.deny), classes: stored.policy?.classes ?? [] }));
   const send = async (event: Event) => {
@@ -50,9 +46,10 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
   };
   return (
     <>
-      <Panel title={"Policy of " + name} actions={<AsCurl calls={[save]} />}>
+      <Panel title={"Policy of " + name} actions={policy && <AsCurl calls={[save]} />}>
         {!stored.policy && <p class="muted">This token has no policy: it may call every tool.</p>}
         {problem && <ProblemNotice problem={problem} />}
+        {problem?.status === 412 && <div class="row"><button type="button" onClick={reload}>Load the new version</button></div>}
         <form class="fields" onSubmit={send}>
           <Rules title="Allow" hint="No rule: every tool." of={draft.allow} change={(allow) => setDraft({ ...draft, allow })} />
           <Rules title="Deny" hint="Takes precedence over the rules above." of={draft.deny} change={(deny) => setDraft({ ...draft, deny })} />
@@ -83,6 +80,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
 }
 
 function Rules({ title, hint, of, change }: { title: string; hint: string; of: Rule[]; change: (to: Rule[]) => void }) {
+  const id = useId();
   const set = (i: number, part: Partial<Rule>) => change(of.map((r, k) => (k === i ? { ...r, ...part } : r)));
   return (
     <fieldset class="rules">
@@ -92,10 +90,15 @@ function Rules({ title, hint, of, change }: { title: string; hint: string; of: R
       {of.map((r, i) => (
         <div class="rule" key={i}>
           <input class="mono" aria-label={`${title} rule ${i + 1}: tool`} placeholder="server:tool, * and ?" value={r.tool} onInput={(e) => set(i, { tool: e.currentTarget.value })} />
-          <input class="mono" aria-label={`${title} rule ${i + 1}: arguments as JSON`} placeholder={'any arguments, or {"path": "/srv/*"}'} value={r.args} aria-invalid={validArguments(r.args) ? undefined : "true"} onInput={(e) => set(i, { args: e.currentTarget.value })} />
+          <input class="mono" aria-label={`${title} rule ${i + 1}: arguments as JSON`} placeholder={'any arguments, or {"path": "/srv/*"}'} value={r.args} aria-invalid={fault(r.args) ? "true" : undefined} aria-describedby={fault(r.args) && id + i} onInput={(e) => set(i, { args: e.currentTarget.value })} />
           <button type="button" class="quiet" aria-label={`Remove ${title.toLowerCase()} rule ${i + 1}`} onClick={() => change(of.filter((_, k) => k !== i))}>
             <Icon name="close" />
           </button>
+          {fault(r.args) && (
+            <span class="error" id={id + i}>
+              {fault(r.args)}
+            </span>
+          )}
         </div>
       ))}
       <button type="button" class="quiet" onClick={() => change([...of, { tool: "", args: "" }])}>
@@ -105,13 +108,14 @@ function Rules({ title, hint, of, change }: { title: string; hint: string; of: R
   );
 }
 
-function validArguments(text: string): boolean {
-  if (!text.trim()) return true;
+/** fault says why the arguments of a rule are invalid, "" if they are valid. */
+function fault(text: string): string {
+  if (!text.trim()) return "";
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value);
-  } catch {
-    return false;
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? "" : "The arguments must be a JSON object.";
+  } catch (thrown) {
+    return "Invalid JSON: " + (thrown as Error).message;
   }
 }
 
@@ -132,9 +136,9 @@ function Simulator({ id, policy, changed }: { id: string; policy?: Policy; chang
   const [on, setOn] = useState(false);
   const [only, setOnly] = useState<"" | "no" | "yes">("");
   const path = `/api/v1/tokens/${encodeURIComponent(id)}/tool-policy/simulate`;
-  const body = useDelayed(JSON.stringify(changed && policy ? { policy } : {}));
+  const body = useDelayed(policy && JSON.stringify(changed ? { policy } : {}));
   const verdicts = useLoad(
-    useCallback(async (signal: AbortSignal) => (on ? (await call<Schemas["ToolVerdicts"]>({ method: "POST", path, body: JSON.parse(body) }, signal)).tools : undefined), [on, path, body]),
+    useCallback(async (signal: AbortSignal) => (on && body ? (await call<Schemas["ToolVerdicts"]>({ method: "POST", path, body: JSON.parse(body) }, signal)).tools : undefined), [on, path, body]),
   );
   const rows = verdicts.data ?? [];
   const total = rows.filter((v) => v.callable).length;
@@ -143,18 +147,18 @@ function Simulator({ id, policy, changed }: { id: string; policy?: Policy; chang
       title="Simulator"
       flush
       actions={
-        on ? (
+        on && policy ? (
           <>
-            <AsCurl calls={[{ method: "POST", path, body: JSON.parse(body) }]} />
+            <AsCurl calls={[{ method: "POST", path, body: changed ? { policy } : {} }]} />
             <div class="segments" role="group" aria-label="Tools shown">
-              {([["", "All"], ["yes", "Callable"], ["no", "Hidden"]] as const).map(([value, text]) => (
+              {([["", "All"], ["yes", "Allowed"], ["no", "Denied"]] as const).map(([value, text]) => (
                 <button key={value} type="button" aria-pressed={only === value} onClick={() => setOnly(value)}>
                   {text}
                 </button>
               ))}
             </div>
           </>
-        ) : (
+        ) : on ? null : (
           <button onClick={() => setOn(true)}>Simulate</button>
         )
       }
@@ -163,12 +167,16 @@ function Simulator({ id, policy, changed }: { id: string; policy?: Policy; chang
         <Empty icon="tools" title="Which tools may the token call?">
           <span>The simulation includes unsaved changes.</span>
         </Empty>
+      ) : !policy ? (
+        <Empty icon="warning" title="The policy is invalid">
+          <span>Correct the arguments of its rules.</span>
+        </Empty>
       ) : (
         <Loaded of={verdicts}>
           {() => (
             <>
               <p class="muted summary" aria-live="polite">
-                {count(total)} of {count(rows.length)} tools are callable{changed ? " with the unsaved policy" : ""}.
+                {count(total)} of {count(rows.length)} tools are allowed{changed ? " with the unsaved policy" : ""}.
               </p>
               <div class="scroll" tabIndex={0} role="region" aria-label="Simulated tools">
                 <Table

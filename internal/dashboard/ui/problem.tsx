@@ -1,6 +1,7 @@
 // The error responses of the server.
 import type { FieldError, Problem } from "./api";
 import { Icon } from "./icons";
+import { link, path } from "./router";
 
 /** ProblemNotice shows the error response of the server with all its members. A form excludes the errors that its fields show. */
 export function ProblemNotice({ problem, retry, errors = problem.errors }: { problem: Problem; retry?: () => void; errors?: FieldError[] }) {
@@ -10,7 +11,7 @@ export function ProblemNotice({ problem, retry, errors = problem.errors }: { pro
     <div class="notice bad" role="alert">
       <Icon name="warning" />
       <div>
-        <span>{problem.detail}</span>
+        <span>{problem.status === 412 ? "Another request changed it after you opened it. Nothing was saved." : problem.detail}</span>
         {further.length > 0 && (
           <ul>
             {further.map((e) => (
@@ -34,7 +35,7 @@ export function ProblemNotice({ problem, retry, errors = problem.errors }: { pro
         )}
         {problem.requestID && <span class="faint">Request {problem.requestID}</span>}
       </div>
-      {retry && <button onClick={retry}>Try again</button>}
+      {retry && (problem.status === 404 && path.value.includes("/") ? <a href={link(path.value.split("/")[0]!)}>Show the list</a> : <button onClick={retry}>Try again</button>)}
     </div>
   );
 }

@@ -1,5 +1,6 @@
 // JSON as the server wrote it. JSON.parse and JSON.stringify would change digits of numbers and the order of some members, and a
 // digest covers bytes.
+import { visible } from "./visible";
 
 const space = (text: string, i: number) => {
   while (" \n\r\t".includes(text[i] ?? "-")) i++;
@@ -68,9 +69,6 @@ export const escaped = (text: string) => text.replace(/[<>&\u2028\u2029]/g, (c) 
 
 /** readable undoes these escapes, and writes characters that a reader cannot see, or that reorder text, as escapes. */
 export const readable = (json: string) => visible(json.replace(/\\(\\|u003c|u003e|u0026)/g, (all, code: string) => (code === "\\" ? all : String.fromCharCode(parseInt(code.slice(1), 16)))));
-
-/** visible writes characters that cannot be seen, or that reorder text, as escapes. */
-export const visible = (text: string) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu, (c) => (c === "\n" || c === "\t" ? c : "\\u{" + c.codePointAt(0)!.toString(16) + "}"));
 
 /** sha256 returns the digest of a text in hexadecimal, undefined if the browser cannot compute it (no HTTPS). */
 export async function sha256(text: string): Promise<string | undefined> {

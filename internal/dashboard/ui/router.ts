@@ -5,7 +5,16 @@ export const base = "/ui";
 
 const current = signal(location.pathname + location.search);
 
-export const path = computed(() => current.value.split("?")[0]!.replace(/^\/ui\/?/, "").replace(/\/$/, ""));
+/** path is the path below /ui; one that cannot be decoded is that of no view. */
+export const path = computed(() => {
+  const text = current.value.split("?")[0]!.replace(/^\/ui\/?/, "").replace(/\/$/, "");
+  try {
+    decodeURIComponent(text);
+    return text;
+  } catch {
+    return "invalid";
+  }
+});
 export const parameters = computed(() => new URLSearchParams(current.value.split("?")[1] ?? ""));
 
 /** address is the path and the query of the view that is shown. */
@@ -32,15 +41,15 @@ export function parameter(name: string): string {
   return parameters.value.get(name) ?? "";
 }
 
-/** setParameters changes query parameters of the view; an empty value removes one. */
-export function setParameters(change: Record<string, string | undefined>) {
+/** setParameters changes query parameters of the view; an empty value removes one. With push, Back undoes the change. */
+export function setParameters(change: Record<string, string | undefined>, push = false) {
   const next = new URLSearchParams(parameters.value);
   for (const [name, value] of Object.entries(change)) {
     if (value) next.set(name, value);
     else next.delete(name);
   }
   const text = next.toString();
-  navigate(current.value.split("?")[0] + (text ? "?" + text : ""), true);
+  navigate(current.value.split("?")[0] + (text ? "?" + text : ""), !push);
 }
 
 /** followLinks shows views for clicks on links of the page, without loading a document. */

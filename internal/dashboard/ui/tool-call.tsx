@@ -55,7 +55,7 @@ export function CallForm({ tool }: { tool: Schemas["ToolView"] }) {
   };
   return (
     <>
-      <Panel title="Call" actions={<AsCurl calls={[request]} />}>
+      <Panel title="Call" actions={<AsCurl calls={[request]} invalid={invalid ? ["Arguments: " + invalid] : []} />}>
         <form class="fields" onSubmit={submit}>
           <div class="field">
             <label for="arguments">Arguments (JSON)</label>

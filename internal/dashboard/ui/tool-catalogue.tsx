@@ -108,8 +108,8 @@ function Missing({ id }: { id: string }) {
   return (
     <Panel title="Not available" flush>
       <Empty icon="tools" title={`The tool ${id} cannot be called now`}>
-        <span>Its server is not ready, its definition is quarantined, or your token may not call it.</span>
-        <a href={link("tools", serverOf(id))}>Show the server</a>
+        <span>It does not exist, its server is not ready, its definition is quarantined, or your token may not call it.</span>
+        <a href={query(link("tools"), { tab: "catalogue" })}>Show the list</a>
       </Empty>
     </Panel>
   );

@@ -1,10 +1,12 @@
 // Definitions of the tools of an MCP server, approved and pending.
-import { call, Problem, type Schemas } from "./api";
+import { useState } from "preact/hooks";
+import { Confirm } from "./action";
+import type { Schemas } from "./api";
 import { Action, Badge, Empty, Panel, Table, Time } from "./components";
 import { diff, type Line } from "./diff";
 import { link } from "./router";
-import { notify } from "./toasts";
 import { Class } from "./toolparts";
+import { visible } from "./visible";
 
 type Definition = Schemas["ToolDefinitionView"];
 type Shared = { path: string; reload: () => void };
@@ -38,7 +40,7 @@ export function Changes({ of, path, reload }: Shared & { of: Definition[] }) {
   );
 }
 
-const formatted = (value: unknown) => (value === null || value === undefined ? "" : JSON.stringify(value, null, 2));
+const formatted = (value: unknown) => (value === null || value === undefined ? "" : visible(JSON.stringify(value, null, 2)));
 
 /** Difference shows removed and added lines by colour and sign, and three equal lines around them. */
 export function Difference({ before, after, label }: { before: unknown; after: unknown; label: string }) {
@@ -70,40 +72,48 @@ export function Difference({ before, after, label }: { before: unknown; after: u
 /** Definitions is the table of all tools of a server, with their classes. */
 export function Definitions({ of, callable, path, reload }: Shared & { of: Definition[]; callable: Schemas["ToolView"][] }) {
   const offered = new Map(callable.map((t) => [t.name, t]));
-  const classify = async (d: Definition, wanted: string) => {
-    try {
-      await call({ method: "POST", path: path + "/tools/classify", body: { tool: d.tool, class: wanted || null } });
-      notify("good", `${d.tool} is classified.`);
-    } catch (thrown) {
-      notify("bad", Problem.of(thrown).text);
-    }
-    reload();
+  const choose = (d: Definition, field: HTMLSelectElement) => {
+    setWanted({ tool: d.tool, class: field.value || null });
+    field.value = d.class ?? ""; // until the class is stored
   };
+  const [wanted, setWanted] = useState<{ tool: string; class: string | null }>();
   return (
-    <Table
-      label="Tools and their definitions"
-      rows={of}
-      id={(d) => d.id}
-      href={(d) => (offered.has(d.tool) ? link("tools", d.id) : undefined)}
-      empty={<Empty icon="tools" title="The server has not listed its tools yet" />}
-      columns={[
-        { title: "Tool", cell: (d) => (offered.has(d.tool) ? <a class="nowrap" href={link("tools", d.id)}>{d.tool}</a> : <span class="nowrap">{d.tool}</span>) },
-        { title: "Description", cell: (d) => <span class="clamp">{offered.get(d.tool)?.description ?? String((d.definition as { description?: string } | null)?.description ?? "")}</span> },
-        { title: "Definition", cell: (d) => <Badge state={d.state} /> },
-        { title: "Class", cell: (d) => <Class of={offered.get(d.tool)?.class ?? d.class} /> },
-        {
-          title: "Classified as",
-          cell: (d) => (
-            <select aria-label={"Class of " + d.tool} value={d.class ?? ""} onChange={(e) => void classify(d, e.currentTarget.value)}>
-              <option value="">by annotations</option>
-              <option>read</option>
-              <option>write</option>
-              <option>destructive</option>
-            </select>
-          ),
-        },
-        { title: "Changed", cell: (d) => <Time at={d.changed_at} /> },
-      ]}
-    />
+    <>
+      {wanted && (
+        <Confirm
+          label="Classify tool"
+          question={`Classify ${wanted.tool} ${wanted.class ? "as " + wanted.class : "by the annotations of its server"}? Policies and approvals follow the class.`}
+          call={{ method: "POST", path: path + "/tools/classify", body: wanted }}
+          close={() => setWanted(undefined)}
+          done={reload}
+          message={`${wanted.tool} is classified.`}
+        />
+      )}
+      <Table
+        label="Tools and their definitions"
+        rows={of}
+        id={(d) => d.id}
+        href={(d) => (offered.has(d.tool) ? link("tools", d.id) : undefined)}
+        empty={<Empty icon="tools" title="The server has not listed its tools yet" />}
+        columns={[
+          { title: "Tool", cell: (d) => (offered.has(d.tool) ? <a class="nowrap" href={link("tools", d.id)}>{d.tool}</a> : <span class="nowrap">{d.tool}</span>) },
+          { title: "Description", cell: (d) => <span class="clamp">{offered.get(d.tool)?.description ?? String((d.definition as { description?: string } | null)?.description ?? "")}</span> },
+          { title: "Definition", cell: (d) => <Badge state={d.state} /> },
+          { title: "Class", cell: (d) => <Class of={offered.get(d.tool)?.class ?? d.class} /> },
+          {
+            title: "Classified as",
+            cell: (d) => (
+              <select aria-label={"Class of " + d.tool} value={d.class ?? ""} onChange={(e) => choose(d, e.currentTarget)}>
+                <option value="">by annotations</option>
+                <option>read</option>
+                <option>write</option>
+                <option>destructive</option>
+              </select>
+            ),
+          },
+          { title: "Changed", cell: (d) => <Time at={d.changed_at} /> },
+        ]}
+      />
+    </>
   );
 }

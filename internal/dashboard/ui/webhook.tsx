@@ -5,7 +5,7 @@ import { Action, AsCurl, Facts, Loaded, Page, Panel, Tag, Time } from "./compone
 import { FormDialog } from "./form";
 import { duration } from "./format";
 import { Icon } from "./icons";
-import { about, useLoad } from "./resource";
+import { about, useLoad, useRepeat } from "./resource";
 import { link, navigate, setParameters } from "./router";
 import { notify } from "./toasts";
 import { Deliveries } from "./webhookdeliveries";
@@ -23,6 +23,7 @@ export function Webhook({ id }: { id: string }) {
     [path],
   );
   const loaded = useLoad(load, about("webhook.", id));
+  useRepeat(loaded.reload, true, 5000); // a changed webhook is no event
   const [dialog, setDialog] = useState<"edit" | "rotate">();
   const [secret, setSecret] = useState<string>();
   const hook = loaded.data?.hook;

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Schemas } from "./api";
 import { AsCurl, Empty, Loaded, Page, Panel, Table, Tag, Time } from "./components";
-import { kinds, usePages } from "./resource";
+import { kinds, usePages, useRepeat } from "./resource";
 import { link, navigate } from "./router";
 import { Secret } from "./secret";
 import { HookForm } from "./webhookform";
@@ -11,6 +11,7 @@ import { HookAgent, HookState, type Webhook } from "./webhookparts";
 export function Webhooks() {
   const path = "/api/v1/webhooks?limit=100";
   const list = usePages<Webhook>(path, "webhooks", kinds("webhook."));
+  useRepeat(list.reload, true, 5000); // created and changed webhooks are no events
   const [creating, setCreating] = useState(false);
   const [issued, setIssued] = useState<Schemas["WebhookIssued"]>();
   return (

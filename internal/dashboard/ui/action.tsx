@@ -1,0 +1,138 @@
+// Buttons that send calls of the API, and the calls as commands for a shell.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { call, curl, Problem, type Call } from "./api";
+import { Dialog } from "./dialog";
+import { Icon } from "./icons";
+import { ProblemNotice } from "./problem";
+import { notify } from "./toasts";
+import { visible } from "./visible";
+
+/** Json shows data as text. Data of agents and tools is never inserted as HTML. */
+export function Json({ value, label }: { value: unknown; label: string }) {
+  const text = typeof value === "string" ? value : visible(JSON.stringify(value, null, 2) ?? "");
+  return (
+    <pre class="code" tabIndex={0} role="region" aria-label={label}>
+      {text}
+    </pre>
+  );
+}
+
+/** CopyButton copies a text. */
+export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }) {
+  const copy = () =>
+    navigator.clipboard.writeText(text).then(
+      () => notify("good", "Copied."),
+      () => notify("bad", "The browser does not allow copying here; select the text instead."),
+    );
+  return (
+    <button type="button" class="quiet" onClick={copy}>
+      <Icon name="copy" /> {label}
+    </button>
+  );
+}
+
+/** AsCurl shows calls of the API as commands for a shell, and which input they leave out since it is invalid. With a name, it is
+ * only an icon. */
+export function AsCurl({ calls, invalid = [], name }: { calls: Call[]; invalid?: string[]; name?: string }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <button type="button" class="quiet" onClick={() => setOpen(true)} aria-haspopup="dialog" aria-label={name && name + " as curl"} title={name && name + " as curl"}>
+        <Icon name="code" /> {!name && "as curl"}
+      </button>
+      {open && (
+        <Dialog title="As curl" wide close={() => setOpen(false)}>
+          <p class="muted">The page uses only the public API. With a token in COMET_TOKEN, these commands do the same.</p>
+          {invalid.length > 0 && (
+            <div class="notice warn">
+              <div>
+                Left out, since it is invalid:
+                <ul>{invalid.map((text) => <li key={text}>{text}</li>)}</ul>
+              </div>
+            </div>
+          )}
+          {calls.map((c) => (
+            <div class="stack tight" key={c.method + c.path}>
+              <Json label="Command" value={curl(c)} />
+              <div class="row">
+                <CopyButton text={curl(c)} label="Copy command" />
+              </div>
+            </div>
+          ))}
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+type Sent<T> = { label: string; call: Call | (() => Call); details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; done?: (result: T) => void; message?: string | ((result: T) => string) };
+
+/** useSend sends the call of an action; send reports whether it succeeded. */
+function useSend<T>(p: Sent<T>) {
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem>();
+  const get = () => (typeof p.call === "function" ? p.call() : p.call);
+  const send = async (): Promise<Problem | undefined> => {
+    setBusy(true);
+    setProblem(undefined);
+    let failure: Problem | undefined;
+    try {
+      const result = await call<T>(get());
+      const message = typeof p.message === "function" ? p.message(result) : (p.message ?? p.label + ": done.");
+      if (message) notify("good", message);
+      p.done?.(result);
+    } catch (thrown) {
+      setProblem((failure = Problem.of(thrown)));
+    }
+    setBusy(false);
+    return failure;
+  };
+  return { busy, problem, get, send };
+}
+
+/** Action is a button that sends a call. With a question it asks first. Either way, the call is shown as curl. */
+export function Action<T = unknown>(p: Sent<T> & { question?: string; disabled?: boolean }) {
+  const [asking, setAsking] = useState(false);
+  const { busy, get, send } = useSend(p);
+  const now = async () => {
+    const failure = await send();
+    if (failure) notify("bad", failure.text);
+  };
+  const button = (
+    <button type="button" class={p.kind ?? ""} disabled={busy || p.disabled} onClick={() => (p.question ? setAsking(true) : void now())}>
+      {p.label}
+    </button>
+  );
+  if (p.question) return <>{button}{asking && <Confirm {...p} question={p.question} close={() => setAsking(false)} />}</>;
+  return (
+    <span class="nowrap">
+      {button}
+      <AsCurl name={p.label} calls={[get()]} />
+    </span>
+  );
+}
+
+/** Confirm asks before a call is sent. */
+export function Confirm<T = unknown>(p: Sent<T> & { question: string; close: () => void }) {
+  const { busy, problem, get, send } = useSend<T>({ ...p, done: (result) => (p.close(), p.done?.(result)) });
+  return (
+    <Dialog
+      title={p.label}
+      close={p.close}
+      footer={
+        <>
+          <AsCurl calls={[get()]} />
+          <button type="button" onClick={p.close}>Go back</button>
+          <button type="button" class={p.kind === "danger" ? "danger" : "primary"} disabled={busy} onClick={() => void send()}>
+            {p.label}
+          </button>
+        </>
+      }
+    >
+      <p>{p.question}</p>
+      {p.details}
+      {problem && <ProblemNotice problem={problem} />}
+    </Dialog>
+  );
+}
