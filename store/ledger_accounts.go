@@ -107,8 +107,7 @@ func (r ledgerReader) AdditionsByAgent() (map[string]int64, error) {
 
 // EndAddition ends an active additional budget. It returns errs.NotFound for one that does not.
 func (tx Ledger) EndAddition(agentID, id string) error {
-	n, err := tx.exec("UPDATE budget_additions SET expires_at = ? WHERE agent_id = ? AND id = ? AND expires_at > ?",
-		tx.now, agentID, id, tx.now)
+	n, err := tx.exec("UPDATE budget_additions SET expires_at = ? WHERE agent_id = ? AND id = ? AND expires_at > ?", tx.now, agentID, id, tx.now)
 	if err == nil && n == 0 {
 		return errs.New(errs.NotFound, "%q has no active additional budget %q", agentID, id)
 	}

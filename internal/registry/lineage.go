@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"comet/store"
 )
 
 const (
@@ -20,14 +22,13 @@ type lineage struct {
 	chains map[string][]string // nil for an agent that does not exist
 }
 
-// Chains returns, for each of the agents that exist, the agent itself and those above it, as they stood at most a second ago.
-// Concurrent calls share the statement that reads them. The result must not be modified.
-func (r *Registry) Chains(ctx context.Context, ids []string) (map[string][]string, error) {
-	l := &r.lineage
-	l.mu.Lock() // during the read too
+// read returns, for each of the agents that exist, the agent itself and those above it. Concurrent calls share the statement
+// that reads them from s.
+func (l *lineage) read(ctx context.Context, s *store.Store, ids []string) (map[string][]string, error) {
+	l.mu.Lock() // during the statement too
 	defer l.mu.Unlock()
-	if age := r.store.Now().Sub(l.since); age < 0 || age >= lineageFor || len(l.chains)+len(ids) > maxLineage {
-		l.since, l.chains = r.store.Now(), map[string][]string{}
+	if age := s.Now().Sub(l.since); age < 0 || age >= lineageFor || len(l.chains)+len(ids) > maxLineage {
+		l.since, l.chains = s.Now(), map[string][]string{}
 	}
 	var unknown []string
 	for _, id := range ids {
@@ -36,7 +37,7 @@ func (r *Registry) Chains(ctx context.Context, ids []string) (map[string][]strin
 		}
 	}
 	if len(unknown) > 0 {
-		read, err := r.store.Agents(ctx).Chains(unknown)
+		read, err := s.Agents(ctx).Chains(unknown)
 		if err != nil {
 			return nil, err
 		}

@@ -52,6 +52,12 @@ func (r *Registry) Ancestors(ctx context.Context, id string) ([]models.Agent, er
 	return r.store.Agents(ctx).Ancestors(id)
 }
 
+// Chains returns, for each of the agents that exist, the agent itself and those above it, as they stood at most a second ago.
+// The result must not be modified.
+func (r *Registry) Chains(ctx context.Context, ids []string) (map[string][]string, error) {
+	return r.lineage.read(ctx, r.store, ids)
+}
+
 // AuditTrail returns up to limit entries of the agent's audit log, newest first, before the
 // entry with the id before (0 starts with the newest), or errs.NotFound.
 func (r *Registry) AuditTrail(ctx context.Context, id string, before int64, limit int) ([]models.AuditEntry, error) {
