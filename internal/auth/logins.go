@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -125,8 +126,10 @@ func describe(userAgent string) string {
 // and a revocation of the token take effect at once on this replica and within a second on others.
 func (a *Auth) VerifyLogin(ctx context.Context, secret string) (models.Principal, error) {
 	hash, begun, seen := sha256.Sum256([]byte(secret)), a.clock(), a.revocations.Load()
-	if v, ok := a.logins.Get(hash); ok && v.validAt(begun, a.store.Now()) {
-		return v.principal, v.err
+	for _, cache := range []*lru.Cache[[32]byte, verification]{a.logins, a.rejected} {
+		if v, ok := cache.Get(hash); ok && v.validAt(begun, a.store.Now()) {
+			return v.principal, v.err
+		}
 	}
 	now := a.store.Now()
 	l, err := logins.ByHash(a.store.Reads(ctx), hash)
@@ -144,7 +147,11 @@ func (a *Auth) VerifyLogin(ctx context.Context, secret string) (models.Principal
 		a.mu.Lock()
 		a.used[p.TokenID], a.seen[l.ID] = true, true
 		a.mu.Unlock()
-	case !errs.Is(err, errs.Unauthenticated) && !errs.Is(err, errs.AgentInactive):
+	case errs.Is(err, errs.Unauthenticated), errs.Is(err, errs.AgentInactive):
+		a.logins.Remove(hash)
+		a.rejected.Add(hash, v)
+		return p, err
+	default:
 		return p, err
 	}
 	if a.logins.Add(hash, v); a.revocations.Load() != seen {
