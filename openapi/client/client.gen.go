@@ -1729,6 +1729,27 @@ func (e ToolPolicyViewClasses) Valid() bool {
 	}
 }
 
+// Defines values for ToolVerdictClass.
+const (
+	ToolVerdictClassDestructive ToolVerdictClass = "destructive"
+	ToolVerdictClassRead        ToolVerdictClass = "read"
+	ToolVerdictClassWrite       ToolVerdictClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolVerdictClass enum.
+func (e ToolVerdictClass) Valid() bool {
+	switch e {
+	case ToolVerdictClassDestructive:
+		return true
+	case ToolVerdictClassRead:
+		return true
+	case ToolVerdictClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ToolViewClass.
 const (
 	ToolViewClassDestructive ToolViewClass = "destructive"
@@ -8959,6 +8980,11 @@ type ToolVerdict struct {
 	// Example: false
 	Callable bool `json:"callable" yaml:"callable"`
 
+	// Class The class of the tool; absent for an unknown one.
+	//
+	// Example: write
+	Class *ToolVerdictClass `json:"class,omitempty" yaml:"class,omitempty"`
+
 	// ID The tool's id.
 	//
 	// Example: filesystem:write_file
@@ -8979,6 +9005,11 @@ type ToolVerdict struct {
 	// Example: filesystem:*
 	Rule *string `json:"rule,omitempty" yaml:"rule,omitempty"`
 }
+
+// ToolVerdictClass The class of the tool; absent for an unknown one.
+//
+// Example: write
+type ToolVerdictClass string
 
 // ToolVerdicts The results of a simulation.
 type ToolVerdicts struct {
@@ -13960,7 +13991,7 @@ type ClientInterface interface {
 	//
 	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
-	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -14482,7 +14513,7 @@ type ClientInterface interface {
 
 	// SimulateToolPolicyWithBody Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -14493,7 +14524,7 @@ type ClientInterface interface {
 
 	// SimulateToolPolicy Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -16518,7 +16549,7 @@ func (c *Client) RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLet
 //
 // Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
-// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -17580,7 +17611,7 @@ func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, params *PutT
 
 // SimulateToolPolicyWithBody Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -17601,7 +17632,7 @@ func (c *Client) SimulateToolPolicyWithBody(ctx context.Context, tokenID string,
 
 // SimulateToolPolicy Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -28685,7 +28716,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
-	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -29271,7 +29302,7 @@ type ClientWithResponsesInterface interface {
 
 	// SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -29282,7 +29313,7 @@ type ClientWithResponsesInterface interface {
 
 	// SimulateToolPolicyWithResponse Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -43241,7 +43272,7 @@ func (c *ClientWithResponses) RedeliverDeadLettersWithResponse(ctx context.Conte
 //
 // Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
-// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -44151,7 +44182,7 @@ func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tok
 
 // SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -44168,7 +44199,7 @@ func (c *ClientWithResponses) SimulateToolPolicyWithBodyWithResponse(ctx context
 
 // SimulateToolPolicyWithResponse Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
