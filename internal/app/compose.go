@@ -99,7 +99,8 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	verifying := &auth.Options{Clock: a.opts.Clock, Logger: a.log}
 	if c := a.cfg.OIDC; c.Issuer != "" {
-		verifying.JWTs = oidc.New(oidc.Options{URL: c.Issuer, Audience: c.Audience, ScopeClaim: c.ScopeClaim, Scopes: c.Scopes, AgentClaim: c.AgentClaim, Clock: a.store.Now, Logger: a.log}).Token
+		o := oidc.Options{URL: c.Issuer, Audience: c.Audience, ScopeClaim: c.ScopeClaim, Scopes: c.Scopes, AgentClaim: c.AgentClaim, Clock: a.store.Now, Logger: a.log}
+		verifying.JWTs, verifying.JWTSettings = oidc.New(o).Token, o.Fingerprint()
 	}
 	a.tokens, a.keys = auth.New(a.store, verifying), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
 	serviceKeys := auth.NewServiceKeys(a.store, a.secrets, &auth.KeysOptions{Clock: a.opts.Clock})

@@ -50,10 +50,12 @@ type Auth struct {
 	revocations atomic.Int64
 
 	standing *lru.Cache[string, verification]   // by the id of the token
-	logins   *lru.Cache[[32]byte, verification] // by the hash of the secret, rejected ones too
+	logins   *lru.Cache[[32]byte, verification] // by the hash of the secret
+	rejected *lru.Cache[[32]byte, verification] // logins likewise; separate, because anyone can send secrets
 
-	jwts   func(ctx context.Context, secret string, now time.Time) (models.Token, error)
-	issued *lru.Cache[[32]byte, models.Token] // accepted JWTs, for Lapsed
+	jwts        func(ctx context.Context, secret string, now time.Time) (models.Token, error)
+	jwtSettings string
+	issued      *lru.Cache[[32]byte, models.Token] // accepted JWTs, for Lapsed
 }
 
 type verification struct {
@@ -77,6 +79,8 @@ type Options struct {
 	// JWTs returns a JWT of an issuer as a token that is not stored, or errs.NotFound for a text that is
 	// not a JWT; default none.
 	JWTs func(ctx context.Context, secret string, now time.Time) (models.Token, error)
+	// JWTSettings identifies the settings of JWTs. Logins with JWTs of other settings have ended.
+	JWTSettings string
 }
 
 // touchInterval is how often the last use of tokens is stored.
@@ -88,8 +92,9 @@ func New(s *store.Store, opts *Options) *Auth {
 	issued, _ := lru.New[[32]byte, models.Token](cacheSize)
 	standing, _ := lru.New[string, verification](cacheSize)
 	byCookie, _ := lru.New[[32]byte, verification](cacheSize)
+	rejected, _ := lru.New[[32]byte, verification](cacheSize)
 	o := cmp.Or(opts, &Options{})
-	a := &Auth{store: s, verified: cache, issued: issued, standing: standing, logins: byCookie, jwts: o.JWTs, clock: o.Clock, used: map[string]bool{}, seen: map[string]bool{}}
+	a := &Auth{store: s, verified: cache, issued: issued, standing: standing, logins: byCookie, rejected: rejected, jwts: o.JWTs, jwtSettings: o.JWTSettings, clock: o.Clock, used: map[string]bool{}, seen: map[string]bool{}}
 	if a.clock == nil {
 		a.clock = time.Now
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -36,7 +37,7 @@ func (a *Auth) LoginCode(ctx context.Context, secret string) (code string, expir
 	code, expires = NewSecret(), a.store.Now().Add(codeFor)
 	c := logins.LoginCode{
 		Hash: sha256.Sum256([]byte(code)), TokenID: p.TokenID, ExpiresAt: expires,
-		Credentials: logins.Credentials{TokenHash: sha256.Sum256([]byte(secret)), Issued: p.Issued},
+		Credentials: a.credentials(secret, p),
 	}
 	return code, expires, a.store.Write(ctx, func(tx *store.Tx) error { return logins.InsertCode(tx, c) })
 }
@@ -55,12 +56,12 @@ type LoginDraft struct {
 // is rotated. A token has at most 100 logins; the oldest end first. Login returns errs.Unauthenticated and
 // errs.AgentInactive as Verify does, and errs.Unauthenticated for a code that was used or has expired.
 func (a *Auth) Login(ctx context.Context, d LoginDraft) (secret string, p models.Principal, err error) {
-	from := logins.Credentials{TokenHash: sha256.Sum256([]byte(d.Token))}
+	var from logins.Credentials
 	if d.Code == "" {
 		if p, err = a.Verify(ctx, d.Token); err != nil {
 			return "", p, err
 		}
-		from.Issued = p.Issued
+		from = a.credentials(d.Token, p)
 	}
 	secret = NewSecret()
 	err = a.store.Write(ctx, func(tx *store.Tx) error {
@@ -88,10 +89,19 @@ func (a *Auth) Login(ctx context.Context, d LoginDraft) (secret string, p models
 	return secret, p, err
 }
 
+// credentials returns what is stored of a token, given by its secret and its principal.
+func (a *Auth) credentials(secret string, p models.Principal) logins.Credentials {
+	c := logins.Credentials{TokenHash: sha256.Sum256([]byte(secret))}
+	if p.Issued != nil {
+		c.Issued = &logins.JWT{Token: *p.Issued, Settings: a.jwtSettings}
+	}
+	return c
+}
+
 func insertLogin(tx *store.Tx, from logins.Credentials, secret, userAgent string) (err error) {
 	var t models.Token
 	if from.Issued != nil {
-		t = *from.Issued
+		t = from.Issued.Token
 	} else if t, _, err = tx.Tokens().ByHash(from.TokenHash); err != nil {
 		_, err = accept(t, nil, true, err, tx.Now())
 		return err
@@ -125,8 +135,10 @@ func describe(userAgent string) string {
 // and a revocation of the token take effect at once on this replica and within a second on others.
 func (a *Auth) VerifyLogin(ctx context.Context, secret string) (models.Principal, error) {
 	hash, begun, seen := sha256.Sum256([]byte(secret)), a.clock(), a.revocations.Load()
-	if v, ok := a.logins.Get(hash); ok && v.validAt(begun, a.store.Now()) {
-		return v.principal, v.err
+	for _, cache := range []*lru.Cache[[32]byte, verification]{a.logins, a.rejected} {
+		if v, ok := cache.Get(hash); ok && v.validAt(begun, a.store.Now()) {
+			return v.principal, v.err
+		}
 	}
 	now := a.store.Now()
 	l, err := logins.ByHash(a.store.Reads(ctx), hash)
@@ -144,7 +156,11 @@ func (a *Auth) VerifyLogin(ctx context.Context, secret string) (models.Principal
 		a.mu.Lock()
 		a.used[p.TokenID], a.seen[l.ID] = true, true
 		a.mu.Unlock()
-	case !errs.Is(err, errs.Unauthenticated) && !errs.Is(err, errs.AgentInactive):
+	case errs.Is(err, errs.Unauthenticated), errs.Is(err, errs.AgentInactive):
+		a.logins.Remove(hash)
+		a.rejected.Add(hash, v)
+		return p, err
+	default:
 		return p, err
 	}
 	if a.logins.Add(hash, v); a.revocations.Load() != seen {
@@ -153,17 +169,22 @@ func (a *Auth) VerifyLogin(ctx context.Context, secret string) (models.Principal
 	return p, err
 }
 
-// loginPrincipal returns the principal of a login whose token is valid.
+// loginPrincipal returns the principal of a login whose token is valid. A JWT is not verified again, so its login ends with
+// the settings from which its rights were derived.
 func (a *Auth) loginPrincipal(ctx context.Context, l logins.Login, now time.Time) (p models.Principal, err error) {
 	var t models.Token
 	var active bool
-	if l.Issued != nil {
-		t = *l.Issued
-		active, err = a.checkAgent(ctx, t)
-	} else {
+	var issued *models.Token
+	switch {
+	case l.Issued == nil:
 		t, active, err = a.store.Tokens(ctx).ByHash(l.TokenHash)
+	case a.jwts == nil || l.Issued.Settings != a.jwtSettings:
+		return p, errs.New(errs.Unauthenticated, "the settings of the issuer have changed since the login; log in again")
+	default:
+		t, issued = l.Issued.Token, &l.Issued.Token
+		active, err = a.checkAgent(ctx, t)
 	}
-	if p, err = accept(t, l.Issued, active, err, now); err == nil {
+	if p, err = accept(t, issued, active, err, now); err == nil {
 		p.LoginID, p.LoginEnds = l.ID, l.ExpiresAt
 	}
 	return p, err

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/registry"
 	"comet/models"
+	"comet/store"
 	"comet/store/logins"
 	"comet/store/storetest"
 )
@@ -266,6 +268,34 @@ func TestLoginLimit(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, all, 100)
 	})
+}
+
+// TestWrongSecretsDisplaceNoLogin: invented secrets do not displace cached logins.
+func TestWrongSecretsDisplaceNoLogin(t *testing.T) {
+	t.Parallel()
+	var reads atomic.Int32
+	opts := storetest.Migrated(t, "sqlite")
+	opts.Connector = storetest.Statements(func(s storetest.Statement) {
+		if strings.Contains(s.Query, "FROM logins WHERE id_hash") {
+			reads.Add(1)
+		}
+	})
+	s, err := store.Open(t.Context(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	now := time.Now()
+	a := auth.New(s, &auth.Options{Clock: func() time.Time { return now }})
+	issued, err := a.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("test"), Scopes: reading.Scopes}, nil)
+	require.NoError(t, err)
+	cookie := login(t, a, issued.Secret)
+	for i := range 10_100 {
+		requireEnded(t, a, fmt.Sprint("guess", i))
+	}
+	before := reads.Load()
+	requireEnded(t, a, "guess10099")
+	_, err = a.VerifyLogin(t.Context(), cookie)
+	require.NoError(t, err)
+	require.Equal(t, before, reads.Load(), "both are cached")
 }
 
 // TestLoginWithJWT: the login of a JWT, which is not stored elsewhere, expires with it.

@@ -128,10 +128,14 @@ func (a *Authenticator) VerifyToken(ctx context.Context, token string, client ne
 func (a *Authenticator) verify(hash [32]byte, client netip.Prefix, countOnce bool, look func() (models.Principal, error)) (models.Principal, error) {
 	wait := time.Duration(0)
 	accepted, known := a.limits.accepted.Get(hash)
+	repeated := false
+	if countOnce {
+		_, repeated = a.limits.rejected.Get(hash)
+	}
 	if !accepted {
 		wait = a.AddressWait(client)
 	}
-	if wait > 0 && (known || !a.limits.addresses.allowAttempt(client, a.opts.Clock())) {
+	if wait > 0 && (known || repeated || !a.limits.addresses.allowAttempt(client, a.opts.Clock())) {
 		return models.Principal{}, throttled(wait)
 	}
 	p, err := look()
@@ -140,13 +144,14 @@ func (a *Authenticator) verify(hash [32]byte, client netip.Prefix, countOnce boo
 		a.limits.accepted.Add(hash, true)
 	case IsRejected(err) && wait > 0:
 		err = throttled(wait)
-	case IsRejected(err) && countOnce:
-		if a.limits.accepted.Add(hash, false); !known || accepted {
-			a.countFailure(client)
-		}
 	case IsRejected(err):
 		a.limits.accepted.Remove(hash)
-		a.countFailure(client)
+		if countOnce {
+			a.limits.rejected.Add(hash, struct{}{})
+		}
+		if !repeated {
+			a.countFailure(client)
+		}
 	}
 	return p, err
 }

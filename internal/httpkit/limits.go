@@ -38,6 +38,8 @@ type Limits struct {
 	// accepted has the tokens that were accepted, by hash; false for those whose signatures were
 	// invalid since, which may be stolen.
 	accepted *lru.Cache[[32]byte, bool]
+	// rejected has the cookies that were rejected, by hash. Anyone can send them, so they do not displace accepted tokens.
+	rejected *lru.Cache[[32]byte, struct{}]
 	rate     *rateLimit
 	// Bytes limits bodies and frames.
 	Bytes *BytesInFlight
@@ -52,6 +54,7 @@ func NewLimits(opts *LimitOptions) *Limits {
 		rate: newRateLimit(o.RateLimit, o.RateWindow), Bytes: NewBytesInFlight(o.MaxBytes),
 	}
 	l.accepted, _ = lru.New[[32]byte, bool](maxCounters) // New fails only for a size below 1
+	l.rejected, _ = lru.New[[32]byte, struct{}](maxCounters)
 	return l
 }
 

@@ -211,6 +211,33 @@ func TestLoginLimits(t *testing.T) {
 	})
 }
 
+// TestWrongCookiesDisplaceNoToken: cookies that anyone can invent do not make comet forget the tokens that it has accepted,
+// which a throttled address may still use.
+func TestWrongCookiesDisplaceNoToken(t *testing.T) {
+	t.Parallel()
+	f := &loginFixture{authFixture: &authFixture{now: time.Now()}, db: storetest.Open(t, "sqlite")}
+	f.tokens = auth.New(f.db.Store, &auth.Options{Clock: f.db.Now})
+	f.Authenticator = httpkit.NewAuthenticator(f.tokens, &httpkit.AuthenticatorOptions{
+		Limits: httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 3}), Logins: true, Clock: func() time.Time { return f.now },
+	})
+	send := func(address, secret string) error {
+		r := request(t, http.MethodGet, "https://comet.example.org/", "", "Cookie", "__Host-comet="+secret)
+		r.RemoteAddr = address + ":1000"
+		_, err := f.authenticate(r)
+		return err
+	}
+	secret := f.logIn(t, f.issue(t).Secret, "https://comet.example.org/").Value
+	require.NoError(t, send("192.0.2.1", secret))
+	for i := range 10_100 {
+		require.Error(t, send(fmt.Sprintf("10.0.%d.%d", i/250, i%250), fmt.Sprint("guess", i)))
+	}
+	for i := range 30 { // throttled, and without further attempts
+		require.Error(t, send("192.0.2.1", fmt.Sprint("other guess", i)))
+	}
+	require.True(t, httpkit.IsThrottled(send("192.0.2.1", "one more guess")))
+	require.NoError(t, send("192.0.2.1", secret))
+}
+
 // TestRequestsOverTLS: a connection with TLS needs no header of a proxy.
 func TestRequestsOverTLS(t *testing.T) {
 	t.Parallel()

@@ -49,6 +49,12 @@ const (
 	maxDocument   = 256 << 10       // bytes of a document
 )
 
+// Fingerprint identifies the settings that decide which JWTs are accepted and which rights they grant.
+func (o Options) Fingerprint() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q", o.URL, o.Audience, o.ScopeClaim, o.Scopes, o.AgentClaim))
+	return fmt.Sprintf("%x", sum[:16])
+}
+
 // Verifier verifies JWTs. It fetches the issuer's keys when it first needs them.
 type Verifier struct {
 	opts Options

@@ -54,7 +54,7 @@ func withIssuer(t *testing.T, db *storetest.DB, change func(*oidc.Options)) *iss
 // use makes Verify accept tokens of another issuer.
 func (f *issuerFixture) use(o oidc.Options, clock func() time.Time) {
 	o.Clock, o.Logger = clock, slog.New(slog.DiscardHandler)
-	f.Auth = auth.New(f.db.Store, &auth.Options{Clock: clock, JWTs: oidc.New(o).Token})
+	f.Auth = auth.New(f.db.Store, &auth.Options{Clock: clock, JWTs: oidc.New(o).Token, JWTSettings: o.Fingerprint()})
 }
 
 // stored creates a token that comet stores.
@@ -330,5 +330,38 @@ func TestExpiryOfAnIssuersToken(t *testing.T) {
 		lapsed, err = f.Lapsed(t.Context(), [][32]byte{hash})
 		require.NoError(t, err)
 		require.Len(t, lapsed, 1)
+	})
+}
+
+// TestLoginsEndWithTheSettings: the rights of a login with a JWT were derived from settings, so it ends when these change or
+// the issuer is removed, and continues after a restart with the same settings.
+func TestLoginsEndWithTheSettings(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		var settings oidc.Options
+		f := withIssuer(t, db, func(o *oidc.Options) { settings = *o })
+		cookie, _, err := f.Login(t.Context(), auth.LoginDraft{Token: f.issuer.Token(t, map[string]any{"sub": "ada", "scope": "boss"})})
+		require.NoError(t, err)
+		same := func() error {
+			_, err := f.VerifyLogin(t.Context(), cookie)
+			return err
+		}
+		f.use(settings, db.Now) // a restart
+		require.NoError(t, same())
+		for name, change := range map[string]func(*oidc.Options){
+			"another issuer":   func(o *oidc.Options) { o.URL += "/other" },
+			"another audience": func(o *oidc.Options) { o.Audience = "other" },
+			"another mapping":  func(o *oidc.Options) { o.Scopes = []string{"admin=owner"} },
+			"an agent":         func(o *oidc.Options) { o.AgentClaim = "agent" },
+		} {
+			changed := settings
+			change(&changed)
+			f.use(changed, db.Now)
+			require.True(t, errs.Is(same(), errs.Unauthenticated), name)
+		}
+		f.Auth = auth.New(db.Store, &auth.Options{Clock: db.Now})
+		require.True(t, errs.Is(same(), errs.Unauthenticated), "no issuer")
+		f.use(settings, db.Now)
+		require.NoError(t, same())
 	})
 }

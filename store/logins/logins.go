@@ -28,7 +28,14 @@ type Credentials struct {
 	// TokenHash is the SHA-256 of the token's secret. A rotation of the token changes it.
 	TokenHash [32]byte
 	// Issued is the JWT, which is not stored elsewhere; nil for a stored token.
-	Issued *models.Token `gorm:"serializer:json"`
+	Issued *JWT `gorm:"serializer:json"`
+}
+
+// JWT has what comet knows of a JWT.
+type JWT struct {
+	Token models.Token `json:"token"`
+	// Settings identifies the settings from which its rights were derived.
+	Settings string `json:"settings"`
 }
 
 // View is a login of a browser, which acts with the authority of a token until it ends.
