@@ -51,7 +51,7 @@ export function Overview() {
           </>
         )}
         {listens() && (
-          <div class="stack side">
+          <div class="stack later">
             <Now />
             {can("tasks:read") && <Workers />}
           </div>
