@@ -12,6 +12,7 @@ import { FormDialog } from "./form";
 import { about, useGet, useLoad, usePages, type Refresh } from "./resource";
 import { link, navigate, parameter } from "./router";
 import { can } from "./session";
+import { useWorkers, type Worker } from "./workers";
 
 type Detail = Schemas["AgentDetail"];
 
@@ -26,6 +27,8 @@ export function Agent({ id }: { id: string }) {
   );
   const loaded = useLoad(load, about("agent.", id));
   const usage = useGet<Schemas["AgentUsage"]>(path + "/usage", (e) => e.key === id && /^(agent|usage|ledger)\./.test(e.type));
+  const workers = useWorkers();
+  const worker = workers?.get(id);
   const [dialog, setDialog] = useState<"edit" | "child" | "budget">();
   const agent = loaded.data?.agent;
   const close = () => setDialog(undefined);
@@ -35,7 +38,7 @@ export function Agent({ id }: { id: string }) {
       title={agent?.name ?? id}
       ready={!loaded.loading || Boolean(agent)}
       crumbs={[["Agents", link("agents")], ...[...(loaded.data?.above ?? [])].reverse().map((a): [string, string] => [a.name, link("agents", a.id)])]}
-      badge={agent && <Badge state={agent.is_active ? "active" : "inactive"} />}
+      badge={agent && <><Badge state={agent.is_active ? "active" : "inactive"} />{worker && <Badge state={worker.state} text={"worker " + worker.state} />}</>}
       subtitle={agent && <span class="row"><code>{agent.id}</code> {levels[agent.level]} {agent.type && <Tag>{agent.type}</Tag>}</span>}
       actions={agent && <Actions agent={agent} path={path} open={setDialog} />}
     >
@@ -49,7 +52,7 @@ export function Agent({ id }: { id: string }) {
             ))}
             <Loaded of={usage}>{(u) => <Usage usage={u} stats={agent.stats} />}</Loaded>
             <Tabs of={[["about", "About"], ["usage", "Usage"], ["reservations", "Reservations"], ...(can("tasks:read") ? [["tasks", "Tasks"] as [string, string]] : []), ["audit", "Audit log"]]} />
-            <Part agent={agent} path={path} />
+            <Part agent={agent} path={path} worker={workers && (worker ?? "none")} />
           </>
         )}
       </Loaded>
@@ -83,7 +86,7 @@ function Actions({ agent, path, open }: { agent: Detail; path: string; open: (di
   );
 }
 
-function Part({ agent, path }: { agent: Detail; path: string }) {
+function Part({ agent, path, worker }: { agent: Detail; path: string; worker?: Worker | "none" }) {
   switch (parameter("tab")) {
     case "usage":
       return <History path={path} />;
@@ -94,7 +97,7 @@ function Part({ agent, path }: { agent: Detail; path: string }) {
     case "audit":
       return <Audit path={path} id={agent.id} />;
     default:
-      return <About agent={agent} />;
+      return <About agent={agent} worker={worker} />;
   }
 }
 
@@ -114,7 +117,7 @@ function Usage({ usage: u, stats }: { usage: Schemas["AgentUsage"]; stats: Schem
   return <Figures of={figures} />;
 }
 
-function About({ agent }: { agent: Detail }) {
+function About({ agent, worker }: { agent: Detail; worker?: Worker | "none" }) {
   const below = usePages<AgentRow>(agent.level < 3 ? childrenPath(agent.id) : undefined, "agents", (e) => e.type.startsWith("agent.") || e.type === "usage.changed");
   return (
     <div class="grid">
@@ -125,6 +128,7 @@ function About({ agent }: { agent: Detail }) {
             ["Sphere", agent.sphere_id],
             ["Frequency", agent.frequency_hz + " Hz"],
             ["Parent", agent.parent_id && <a href={link("agents", agent.parent_id)}>{agent.parent_id}</a>],
+            ["Worker", worker === "none" ? "has never connected" : worker && <span class="row"><Badge state={worker.state} /> {worker.in_flight} of {worker.concurrency} slots, last seen <Time at={worker.last_seen_at} /></span>],
             ["Capabilities", agent.capabilities.length > 0 && <span class="row">{agent.capabilities.map((c) => <Tag key={c}>{c}</Tag>)}</span>],
             ["Tokens per day", agent.token_budget === null ? "no limit" : count(agent.token_budget)],
             ["Created", <Time at={agent.created_at} />],
@@ -166,7 +170,7 @@ function History({ path }: { path: string }) {
           h.buckets.length === 0 ? (
             <Empty icon="clock" title="No tokens were used in this period" />
           ) : (
-            <Series label="Tokens by hour" at={h.buckets.map((b) => Date.parse(b.start) / 1000)} lines={[{ name: "tokens", values: h.buckets.map((b) => b.tokens), colour: 1, fill: true }]} height={240} />
+            <Series label="Tokens by hour" at={h.buckets.map((b) => Date.parse(b.start) / 1000)} lines={[{ name: "tokens", values: h.buckets.map((b) => b.tokens), colour: 1 }]} height={240} />
           )
         }
       </Loaded>

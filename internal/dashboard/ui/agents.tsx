@@ -1,5 +1,6 @@
 // The tree of agents. Children are read when their parent is opened, 200 at a time, and only the rows on the screen are
 // drawn, so that the view works for 100,000 agents.
+import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { query } from "./api";
 import { AgentForm } from "./agentform";
@@ -11,6 +12,7 @@ import { usePages, kinds } from "./resource";
 import { link, navigate, parameter } from "./router";
 import { can, me } from "./session";
 import { ProblemNotice } from "./problem";
+import { useWorkers, WorkerState, type Worker } from "./workers";
 
 export function Agents() {
   const [creating, setCreating] = useState(false);
@@ -43,6 +45,7 @@ export function Agents() {
 
 function Found({ path, text }: { path: string; text: string }) {
   const found = usePages<AgentRow>(path, "agents", kinds("agent."));
+  const workers = useWorkers();
   return (
     <Panel title="Matching agents" flush>
       <Loaded of={found}>
@@ -60,6 +63,7 @@ function Found({ path, text }: { path: string; text: string }) {
               { title: "Parent", cell: (a) => a.parent_id && <a href={link("agents", a.parent_id)}>{a.parent_id}</a> },
               { title: "Budget today", cell: (a) => <AgentBudget agent={a} /> },
               { title: "State", cell: (a) => <Badge state={a.is_active ? "active" : "inactive"} /> },
+              ...(workers ? [{ title: "Worker", cell: (a: AgentRow) => <WorkerState of={workers.get(a.id)} /> }] : []),
             ]}
           />
         )}
@@ -76,17 +80,18 @@ function TreeView({ root }: { root: string }) {
   const tree = useRef<Tree>(undefined);
   tree.current ??= new Tree(root, () => redraw((n) => n + 1));
   useEffect(() => tree.current!.follow(), []);
+  const workers = useWorkers();
   const t = tree.current;
   const rows = t.rows();
   return (
     <Panel title={t.total === undefined ? "Hierarchy" : `Hierarchy of ${count(t.total)} agents`} flush>
       {t.problem && <ProblemNotice problem={t.problem} retry={() => t.reload()} />}
-      {rows.length === 0 && !t.problem ? <Skeleton /> : <TreeGrid tree={t} rows={rows} />}
+      {rows.length === 0 && !t.problem ? <Skeleton /> : <TreeGrid tree={t} rows={rows} workers={workers} />}
     </Panel>
   );
 }
 
-function TreeGrid({ tree, rows }: { tree: Tree; rows: TreeRow[] }) {
+function TreeGrid({ tree, rows, workers }: { tree: Tree; rows: TreeRow[]; workers?: Map<string, Worker> }) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 600 });
   const [focused, setFocused] = useState(0);
@@ -147,21 +152,21 @@ function TreeGrid({ tree, rows }: { tree: Tree; rows: TreeRow[] }) {
     <div class="treebox" ref={box}>
       <div role="treegrid" aria-label="Agents" aria-rowcount={rows.length + 1} class="treegrid" onKeyDown={keys} style={{ height: (rows.length + 1) * rowHeight + "px" }}>
         <div role="row" aria-rowindex={1} class="treerow heads">
-          {["Agent", "Level", "Below", "Budget today", "Subtree today", "State"].map((h) => (
+          {["Agent", "Level", "Below", "Budget today", "Subtree today", "State", "Worker"].map((h) => (
             <span role="columnheader" key={h}>
               {h}
             </span>
           ))}
         </div>
         {rows.slice(first, last).map((row, i) => (
-          <Row key={row.key} row={row} tree={tree} index={first + i} selected={first + i === cursor} focus={setFocused} />
+          <Row key={row.key} row={row} tree={tree} index={first + i} selected={first + i === cursor} focus={setFocused} worker={workers && row.agent && <WorkerState of={workers.get(row.id)} />} />
         ))}
       </div>
     </div>
   );
 }
 
-function Row({ row, tree, index, selected, focus }: { row: TreeRow; tree: Tree; index: number; selected: boolean; focus: (index: number) => void }) {
+function Row({ row, tree, index, selected, focus, worker }: { row: TreeRow; tree: Tree; index: number; selected: boolean; focus: (index: number) => void; worker?: ComponentChildren }) {
   const a = row.agent;
   const toggle = () => (row.open ? tree.close(row.id) : tree.open(row.id));
   return (
@@ -192,6 +197,7 @@ function Row({ row, tree, index, selected, focus }: { row: TreeRow; tree: Tree; 
       <span role="gridcell">{a && <AgentBudget agent={a} />}</span>
       <span role="gridcell" class="number">{a?.usage && short(a.usage.subtree_used_today)}</span>
       <span role="gridcell">{a && <Badge state={a.is_active ? "active" : "inactive"} />}</span>
+      <span role="gridcell">{worker}</span>
     </div>
   );
 }

@@ -5,7 +5,7 @@ import { downloadCSV } from "./csv";
 import { short } from "./format";
 import { theme } from "./theme";
 
-export type Values = { name: string; values: number[]; colour: number; fill?: boolean };
+export type Values = { name: string; values: number[]; colour: number };
 
 const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -18,7 +18,10 @@ function timeLabel(seconds: number, before: number | undefined): string {
   return before === undefined && new Date().toDateString() !== at.toDateString() ? time + "\n" + day : time;
 }
 
-/** Series draws lines over times, which are seconds since 1970. */
+/** stepOf returns the time between values, an hour if there is one value. */
+const stepOf = (at: number[]) => at.reduce((step, t, i) => (i > 0 ? Math.min(step, t - at[i - 1]!) : step), at.length > 1 ? Infinity : 3600);
+
+/** Series draws bars over times, which are the starts of steps, in seconds since 1970. */
 export function Series(p: { label: string; at: number[]; lines: Values[]; height?: number }) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot>(undefined);
@@ -33,20 +36,17 @@ export function Series(p: { label: string; at: number[]; lines: Values[]; height
     const options: uPlot.Options = {
       width: element.clientWidth,
       height,
-      padding: [8, 8, 0, 0],
+      padding: [8, 24, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false } },
-      scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 4)] } },
+      scales: { x: { range: (u, min, max) => [min, max + stepOf(u.data[0] as number[])] }, y: { range: (_, __, max) => [0, Math.max(max * 1.1, 4)] } },
       axes: [
         { ...axis, grid: { show: false }, space: 72, values: (_, ticks) => ticks.map((t, i) => timeLabel(t, ticks[i - 1])) },
         { ...axis, size: 48, values: (_, ticks) => ticks.map((t) => (Number.isInteger(t) ? short(t) : "")) },
       ],
       series: [
         {},
-        ...p.lines.map((l) => {
-          const stroke = css("--c" + l.colour);
-          return { label: l.name, stroke, width: 1.75, fill: l.fill ? stroke + "22" : undefined, points: { show: false } };
-        }),
+        ...p.lines.map((l, i) => ({ label: l.name, fill: css("--c" + l.colour), width: 0, points: { show: false }, paths: uPlot.paths.bars!({ size: [i ? 0.4 : 0.8, 40], align: 1 }) })),
       ],
     };
     chart.current = new uPlot(options, data, element);

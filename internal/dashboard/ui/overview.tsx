@@ -57,7 +57,7 @@ export function Overview() {
           </>
         )}
         {listens() && (
-          <div class="stack side">
+          <div class="stack later">
             <Now />
             {can("tasks:read") && <Workers />}
           </div>
@@ -115,18 +115,18 @@ function Charts({ stats }: { stats: Stats }) {
     <>
       {has("tokens") && (
         <Panel title="Tokens">
-          <Series label="Tokens over time" at={at} lines={[{ name: "tokens", values: column("tokens"), colour: 1, fill: true }]} />
+          <Series label="Tokens over time" at={at} lines={[{ name: "tokens", values: column("tokens"), colour: 1 }]} />
         </Panel>
       )}
       <div class="grid">
         {has("tasks_completed") && (
           <Panel title="Tasks" class="span-6">
-            <Series label="Tasks over time" at={at} lines={[{ name: "completed", values: column("tasks_completed"), colour: 2, fill: true }, { name: "failed", values: column("tasks_failed"), colour: 4 }]} />
+            <Series label="Tasks over time" at={at} lines={[{ name: "completed", values: column("tasks_completed"), colour: 2 }, { name: "failed", values: column("tasks_failed"), colour: 4 }]} />
           </Panel>
         )}
         {has("tool_calls") && (
           <Panel title="Tool calls" class="span-6">
-            <Series label="Tool calls over time" at={at} lines={[{ name: "calls", values: column("tool_calls"), colour: 5, fill: true }, { name: "failed", values: column("tool_failures"), colour: 4 }]} />
+            <Series label="Tool calls over time" at={at} lines={[{ name: "calls", values: column("tool_calls"), colour: 5 }, { name: "failed", values: column("tool_failures"), colour: 4 }]} />
           </Panel>
         )}
       </div>

@@ -16,13 +16,33 @@ const used = (n: Node) => n.usage?.subtree_used_today ?? 0;
 const limit = (n: Node) => (n.usage?.token_budget === null || n.usage?.token_budget === undefined ? null : n.usage.token_budget + (n.usage.additional_budget ?? 0));
 const spent = (n: Node) => (n.usage?.budget_scope === "subtree" ? used(n) : (n.usage?.used_today ?? 0));
 
+/** colour returns the colour of a used part of a budget. */
+function colour(ratio: number): string {
+  if (ratio >= 1) return "var(--bad)";
+  if (ratio >= 0.8) return "var(--c3)";
+  return `color-mix(in srgb, var(--c1) ${Math.round(35 + ratio * 65)}%, var(--surface))`;
+}
+
 /** colourOf returns the colour of an agent by how much of its budget it has used. */
 function colourOf(n: Node): string {
   const budget = limit(n);
-  const ratio = budget ? spent(n) / budget : spent(n) > 0 && budget === 0 ? 1 : 0;
-  if (ratio >= 1) return "var(--bad)";
-  if (ratio >= 0.8) return "var(--c3)";
-  return `color-mix(in srgb, var(--c1) ${Math.round(25 + ratio * 75)}%, var(--surface))`;
+  return colour(budget ? spent(n) / budget : spent(n) > 0 && budget === 0 ? 1 : 0);
+}
+
+/** Legend explains the colours, and the gap of the tokens that the agent in the centre used itself. */
+function Legend({ top }: { top: Node }) {
+  const own = used(top) - top.children.reduce((sum, c) => sum + used(c), 0);
+  return (
+    <p class="faint row legend-of">
+      <span>Own budget used:</span>
+      {[["unused", 0], ["half", 0.5], ["80 %", 0.8], ["all", 1]].map(([text, ratio]) => (
+        <span class="row" key={text}>
+          <span aria-hidden="true" class="swatch" style={{ background: colour(ratio as number) }} /> {text}
+        </span>
+      ))}
+      {own > 0 && <span>Gap: {short(own)} of {top.name} itself</span>}
+    </p>
+  );
 }
 
 /** layout returns the arcs of the rings. Without usage, each agent has the same share. */
@@ -91,7 +111,8 @@ export function Sunburst({ root }: { root: Node }) {
             </li>
           ))}
         </ol>
-        <div class="scroll" style={{ maxHeight: "250px" }} tabIndex={0} role="region" aria-label="Budgets">
+        <Legend top={top} />
+        <div class="scroll" tabIndex={0} role="region" aria-label="Budgets">
           <Table
             label={"Budgets below " + top.name}
             rows={children.slice(0, widest)}
@@ -101,8 +122,8 @@ export function Sunburst({ root }: { root: Node }) {
               {
                 title: "Agent",
                 cell: (n) => (
-                  <span class="row">
-                    <a href={link("agents", n.id)}>{n.name}</a>
+                  <span class="row below">
+                    <a class="truncate" href={link("agents", n.id)}>{n.name}</a>
                     {n.children.length > 0 && (
                       <button class="quiet" aria-label={`${n.children.length} below ${n.name}`} onClick={() => enter(n)}>
                         {n.children.length} below
