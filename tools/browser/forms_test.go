@@ -45,7 +45,7 @@ func TestHiddenDefinition(t *testing.T) {
 	s.do(http.MethodPut, "/api/v1/upstreams/cards", object{"command": "node", "args": []string{"-e", cardServer, file}}, nil)
 	eventually(t, "the tool is known", func() bool { return state() != "" })
 	require.NoError(t, os.WriteFile(file, []byte("Charges a card."+hidden), 0o600))
-	s.do(http.MethodPost, "/api/v1/upstreams/cards/restart", nil, nil)
+	require.Less(t, s.call(s.token, http.MethodPost, "/api/v1/upstreams/cards/restart", nil, nil), 300)
 	eventually(t, "the tool is quarantined", func() bool { return state() == "quarantined" })
 	p := open(t, s, "")
 	p.logIn(s.token, "/ui/tools/cards")
@@ -117,8 +117,8 @@ func TestFilterHistory(t *testing.T) {
 	p.logIn(s.token, "/ui/tasks")
 	query := func(want string) { t.Helper(); p.until("location.search === " + quote(want)) }
 	field := func(want string) { t.Helper(); p.until(find("Agent") + ".value === " + quote(want)) }
-	p.until(find("State"))
-	eval[chromedp.Void](p, "(("+find("State")+`).value = "failed", (`+find("State")+`).dispatchEvent(new Event("change", {bubbles: true})))`)
+	state := `document.querySelector(".filters select")`
+	eval[chromedp.Void](p, "("+state+`.value = "failed", `+state+`.dispatchEvent(new Event("change", {bubbles: true})))`)
 	query("?state=failed")
 	p.enter("Agent", "l2-01")
 	query("?state=failed&agent=l2-01")

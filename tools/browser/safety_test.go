@@ -52,7 +52,8 @@ func TestLinkAsks(t *testing.T) {
 	}
 }
 
-// TestLostUpdate changes an agent while a form with it is open: the form does not undo the change.
+// TestLostUpdate changes an agent while a form with it is open: the form does not undo the change,
+// and saves what was edited after it has loaded the new version.
 func TestLostUpdate(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -72,6 +73,13 @@ func TestLostUpdate(t *testing.T) {
 	s.do(http.MethodGet, "/api/v1/agents/shared", nil, &agent)
 	assert.Equal(t, 7777, agent.Budget)
 	assert.Equal(t, "Agent shared", agent.Name)
+	p.click("Load the new version")
+	p.until(find("token_budget") + `.value === "7777" && ` + find("name") + `.value === "From the form"`)
+	p.click("Save")
+	p.until(dialogs + " === 0")
+	s.do(http.MethodGet, "/api/v1/agents/shared", nil, &agent)
+	assert.Equal(t, 7777, agent.Budget)
+	assert.Equal(t, "From the form", agent.Name)
 }
 
 // TestHiddenCharacters shows characters of a step that cannot be seen, or that reorder text, as escapes before it is approved.
