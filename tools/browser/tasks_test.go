@@ -208,15 +208,15 @@ func TestTaskActions(t *testing.T) {
 		var w struct{ State string }
 		return s.call(s.token, http.MethodGet, "/api/v1/workers/greeter", nil, &w) == http.StatusOK && w.State == "online"
 	})
-	asking, cancelled := s.submit(object{"name": "Ada"}), s.submit(object{"name": "Bob"})
-	workflow := s.startWorkflow()
+	task, workflow := s.submit(object{"lang": "de"}), s.startWorkflow()
 
 	t.Run("reply", func(t *testing.T) {
 		t.Parallel()
-		p := open(t, s.in(t), "")
-		p.logIn(s.token, "/ui/tasks/"+asking)
+		s := s.in(t)
+		p := open(t, s, "")
+		p.logIn(s.token, "/ui/tasks")
+		p.visit("/ui/tasks/" + s.submit(object{"name": "Ada"})) // a question waits only for a minute
 		p.shows("In which language?")
-		p.accessible("question of a task")
 		p.click("fr")
 		p.until(shown("Result") + `?.includes("Bonjour Ada")`)
 		p.shows("done")
@@ -225,7 +225,9 @@ func TestTaskActions(t *testing.T) {
 		t.Parallel()
 		s := s.in(t)
 		p := open(t, s, "")
-		p.logIn(s.token, "/ui/tasks/"+cancelled)
+		p.logIn(s.token, "/ui/tasks")
+		cancelled := s.submit(object{"name": "Bob"})
+		p.visit("/ui/tasks/" + cancelled)
 		p.shows("In which language?")
 		p.click("Cancel task")
 		p.shows("its result is discarded")
@@ -238,7 +240,7 @@ func TestTaskActions(t *testing.T) {
 		t.Parallel()
 		p := open(t, s.in(t), "status of 404") // parts of an id
 		p.logIn(s.token, "/ui/")
-		for path, id := range map[string]string{"/ui/tasks/": asking, "/ui/workflows/": workflow} {
+		for path, id := range map[string]string{"/ui/tasks/": task, "/ui/workflows/": workflow} {
 			p.press("k", chromedp.KeyModifiers(kb.ModifierCtrl))
 			p.until(`document.querySelector("dialog[data-palette] input") === document.activeElement`)
 			p.press(id)
@@ -248,6 +250,38 @@ func TestTaskActions(t *testing.T) {
 			p.ready()
 		}
 	})
+}
+
+// TestDecision shows the agents that were considered for a task, and the alternatives of routing.
+func TestDecision(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.createAgent("offline")
+	s.createAgent("greeter")
+	s.startWorker("greeter", "echo done")
+	task := s.submit(object{})
+	s.waitForTask(task, "done")
+	p := open(t, s, "")
+	p.logIn(s.token, "/ui/tasks")
+	eval[chromedp.Void](p, `window.fetch = ((get) => async (...request) => { // tasks of Genesis have a routing
+		const response = await get(...request);
+		if (request[0] !== "/api/v1/tasks/`+task+`") return response;
+		const detail = await response.json(), agent = (agent_id, score) => ({agent_id, score, similarity: 1});
+		detail.decision.routing = {reason: "the best three", confidence: 0.9, similarity: 1, selected: [agent("greeter", 0.9)], alternatives: [agent("offline", 0.25)]};
+		return new Response(JSON.stringify(detail), response);
+	})(fetch)`)
+	p.until(rows + ".length === 1")
+	eval[chromedp.Void](p, `document.querySelector("table[aria-label=Tasks] tbody a").click()`)
+	p.click("Decision")
+	row := func(table, agent string) string {
+		return `[...document.querySelectorAll("table[aria-label=` + table + `] tbody tr")].find((r) => r.innerText.startsWith(` + quote(agent) + `))?.innerText`
+	}
+	p.until(row("Routing", "greeter") + `?.includes("selected")`)
+	p.until(row("Routing", "offline") + `?.match(/0.250.*alternative, not selected/s)`)
+	p.until(row("Candidates", "greeter") + `?.includes("selected")`)
+	p.until(row("Candidates", "offline") + `?.includes("not eligible: ")`)
+	p.accessible("decision")
+	p.screenshot("task-decision-routing", "light", 1440)
 }
 
 // observeDownloads stores the content of the files that the page makes in "files".

@@ -20,15 +20,33 @@ const tool = (name, description) => ({name, description, inputSchema: {type: "ob
 const results = {
 	initialize: (p) => ({protocolVersion: p.protocolVersion, capabilities: {tools: {}}, serverInfo: {name: "notes", version: "1"}}),
 	"tools/list": () => ({tools: [tool("lookup", readFileSync(process.argv[2], "utf8")), tool("store", "Stores a note")]}),
-	"tools/call": (p) => ({content: [{type: "text", text: "called " + p.name}]}),
+	"tools/call": (p) => p.arguments?.text === "fail" ? undefined : {content: [{type: "text", text: "called " + p.name}]},
 	ping: () => ({}),
 };
 createInterface({input: process.stdin}).on("line", (line) => {
 	const {id, method, params} = JSON.parse(line);
 	if (id === undefined) return;
-	const answer = results[method] ? {result: results[method](params)} : {error: {code: -32601, message: "unknown method"}};
+	const result = results[method]?.(params);
+	const answer = result ? {result} : {error: {code: -32601, message: "unknown method"}};
 	process.stdout.write(JSON.stringify({jsonrpc: "2.0", id, ...answer}) + "\n");
 });`
+
+// TestToolError shows all members of an error of a tool call.
+func TestToolError(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	addNotes(s)
+	p := open(t, s, "status of 502")
+	p.logIn(s.token, "/ui/tools/notes:store")
+	p.enter("Arguments (JSON)", `{"text": "fail"}`)
+	p.click("Call tool")
+	p.until(`document.querySelector("dialog")`)
+	eval[chromedp.Void](p, `[...document.querySelectorAll("dialog footer button")].at(-1).click()`)
+	p.until(`document.querySelector("[role=alert] .facts")?.innerText.includes("tool_error")`)
+	p.shows("MCP_SERVER_ERROR")
+	p.accessible("error of a tool")
+	p.screenshot("tool-error", "light", 1440)
+}
 
 // addNotes adds the server and returns the file with the description of its tool.
 func addNotes(s *server) (description string) {
