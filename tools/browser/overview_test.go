@@ -74,7 +74,7 @@ func TestLayers(t *testing.T) {
 	code := func(id string, after ...string) object {
 		return object{"id": id, "type": "code_execution", "code": "return 1", "depends_on": append([]string{}, after...)}
 	}
-	complete := `[...document.querySelectorAll(".figure")].find((f) => f.innerText.startsWith("Layers complete"))?.querySelector("dd").innerText.replace(/\s+/g, " ")`
+	complete := `[...document.querySelectorAll(".figure")].find((f) => f.innerText.startsWith("Layers done"))?.querySelector("dd").innerText.replace(/\s+/g, " ")`
 	id := start([]object{code("a"), code("b", "a"), code("c", "b")})
 	p := open(t, s, "")
 	p.logIn(s.token, "/ui/workflows/"+id)
