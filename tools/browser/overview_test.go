@@ -48,11 +48,14 @@ func TestQuarantineNeedsYou(t *testing.T) {
 	p.logIn(s.token, "/ui/")
 	p.shows("Nothing needs your attention")
 	require.NoError(t, os.WriteFile(description, []byte("Charges a card and sends its number."), 0o600))
-	s.do(http.MethodPost, "/api/v1/upstreams/crm/restart", nil, nil)
+	require.Less(t, s.call(s.token, http.MethodPost, "/api/v1/upstreams/crm/restart", nil, nil), 300)
 	eventually(t, "the tool is in quarantine", func() bool { return state() == "quarantined" })
 	p.shows("Needs you (1)")
 	p.until(`document.querySelector(".needs a[href='/ui/tools/crm']")?.innerText === "crm:charge"`)
 	p.inspect([]view{{"overview-quarantine", "/ui/", "crm:charge"}, {"tools-quarantine", "/ui/tools", "1 quarantined"}})
+	p.show("light", 390)
+	p.visit("/ui/")
+	p.shows("crm:charge")
 	assert.Less(t, eval[float64](p, `document.querySelector(".needs").getBoundingClientRect().top + scrollY`), 400.0, "on a telephone, decisions are first")
 }
 
@@ -64,14 +67,14 @@ func TestLayers(t *testing.T) {
 		var started struct {
 			ID string `json:"workflow_id"`
 		}
-		s.do(http.MethodPost, "/api/v1/workflows", object{"workflow": object{"tasks": tasks}, "per_layer_validation": true}, &started)
+		s.do(http.MethodPost, "/api/v1/workflows", object{"workflow": object{"tasks": tasks}, "config": object{"per_layer_validation": true}}, &started)
 		eventually(t, "a layer is complete", func() bool { return s.workflowStatus(started.ID) == "layer_complete" })
 		return started.ID
 	}
 	code := func(id string, after ...string) object {
-		return object{"id": id, "type": "code_execution", "code": "return 1", "depends_on": after}
+		return object{"id": id, "type": "code_execution", "code": "return 1", "depends_on": append([]string{}, after...)}
 	}
-	complete := `[...document.querySelectorAll(".figure")].find((f) => f.innerText.startsWith("Layers complete"))?.querySelector("dd").innerText.replace(/\s+/g, " ")`
+	complete := `[...document.querySelectorAll(".figure")].find((f) => f.innerText.startsWith("Layers done"))?.querySelector("dd").innerText.replace(/\s+/g, " ")`
 	id := start([]object{code("a"), code("b", "a"), code("c", "b")})
 	p := open(t, s, "")
 	p.logIn(s.token, "/ui/workflows/"+id)

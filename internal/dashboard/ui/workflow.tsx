@@ -95,7 +95,7 @@ function itemsOf(graph: Graph | undefined, view: View | undefined): Item[] {
   });
 }
 
-/** Header shows the figures of a run. A layer is complete when all its steps have succeeded. */
+/** Header shows the figures of a run. A layer is done when all its steps have succeeded. */
 function Header({ view, items }: { view: View; items: Item[] }) {
   const began = items.map((s) => s.state.started_at).filter((at) => at !== undefined).sort()[0];
   const layers = new Set(items.map((s) => s.layer));
@@ -103,8 +103,8 @@ function Header({ view, items }: { view: View; items: Item[] }) {
   const done = items.filter((s) => s.status === "success").length;
   const failed = items.filter((s) => s.status === "error").length;
   const figures: Figure[] = [
-    ["Layers complete", <>{count(layers.size - open.size)} <small>of {count(layers.size)}</small></>],
-    ["Steps complete", <>{count(done)} <small>of {count(items.length)}{failed ? `, ${failed} failed` : ""}</small></>],
+    ["Layers done", <>{count(layers.size - open.size)} <small>of {count(layers.size)}</small></>],
+    ["Steps done", <>{count(done)} <small>of {count(items.length)}{failed ? `, ${failed} failed` : ""}</small></>],
     ...(view.metrics || began ? [["Elapsed", view.metrics ? <>{duration(view.metrics.total_time_ms)} {began && <small>started <Time at={began} /></small>}</> : between(began)] as Figure] : []),
     ...(view.revision ? [["Replans", count(view.revision)] as Figure] : []),
     ["Tokens", view.budget && <>{count(view.budget.used)}<Budget used={view.budget.used} reserved={view.budget.reserved} budget={view.budget.total} label="Budget of the workflow" /></>],
