@@ -47,7 +47,7 @@ export function AsCurl({ calls, invalid = [], name }: { calls: Call[]; invalid?:
           {invalid.length > 0 && (
             <div class="notice warn">
               <div>
-                Left out, since it is invalid:
+                Missing or invalid, and left out:
                 <ul>{invalid.map((text) => <li key={text}>{text}</li>)}</ul>
               </div>
             </div>
