@@ -106,7 +106,7 @@ export function Action<T = unknown>(p: Sent<T> & { question?: string; disabled?:
   );
   if (p.question) return <>{button}{asking && <Confirm {...p} question={p.question} close={() => setAsking(false)} />}</>;
   return (
-    <span class="nowrap">
+    <span class="action">
       {button}
       <AsCurl name={p.label} calls={[get()]} />
     </span>
