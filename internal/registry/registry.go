@@ -5,6 +5,8 @@ package registry
 import (
 	"cmp"
 	"context"
+	"sync"
+	"time"
 
 	"comet/internal/errs"
 	"comet/internal/registry/roster"
@@ -21,9 +23,13 @@ type Options struct {
 
 // Registry stores and changes agents. It is safe for concurrent use.
 type Registry struct {
-	store   *store.Store
-	opts    Options
-	lineage lineage
+	store *store.Store
+	opts  Options
+
+	// Which agents are above others, nil for one that does not exist, as read since a time.
+	mu     sync.Mutex
+	since  time.Time
+	chains map[string][]string
 }
 
 // New returns a registry over the store.
@@ -45,6 +51,39 @@ func (r *Registry) List(ctx context.Context, q store.AgentQuery) (store.AgentPag
 // one below it.
 func (r *Registry) Confine(ctx context.Context, by models.Principal, id string) error {
 	return r.store.Agents(ctx).Confine(by, id)
+}
+
+// maxChains is of how many agents Chains keeps the agents above them.
+const maxChains = 20_000
+
+// Chains returns, for each of the agents that exist, the agent itself and those above it, as they stood at most a second ago.
+// Concurrent calls share the statement that reads them. The result must not be modified.
+func (r *Registry) Chains(ctx context.Context, ids []string) (map[string][]string, error) {
+	r.mu.Lock() // during the read too
+	defer r.mu.Unlock()
+	if age := r.store.Now().Sub(r.since); age < 0 || age >= time.Second || len(r.chains)+len(ids) > maxChains {
+		r.since, r.chains = r.store.Now(), map[string][]string{}
+	}
+	var unknown []string
+	for _, id := range ids {
+		if _, ok := r.chains[id]; !ok {
+			unknown = append(unknown, id)
+		}
+	}
+	if len(unknown) > 0 {
+		read, err := r.store.Agents(ctx).Chains(unknown)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range unknown {
+			r.chains[id] = read[id]
+		}
+	}
+	out := make(map[string][]string, len(ids))
+	for _, id := range ids {
+		out[id] = r.chains[id]
+	}
+	return out, nil
 }
 
 // Ancestors returns the agents above id, its parent first, or errs.NotFound.
