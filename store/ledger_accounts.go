@@ -33,8 +33,7 @@ func chainsQuery(in string) string {
 // order of LockAccounts. It returns the new accounts by id; they are locked like those of
 // LockAccounts. An account that another transaction created is missing from the result.
 func (tx Ledger) CreateAccounts(of []Spender) (map[string]Account, error) {
-	of = slices.Clone(of)
-	slices.SortFunc(of, func(a, b Spender) int { return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(a.ID, b.ID)) })
+	of = slices.SortedFunc(slices.Values(of), func(a, b Spender) int { return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(a.ID, b.ID)) })
 	created := make(map[string]Account, len(of))
 	for _, s := range of {
 		n, err := tx.exec("INSERT INTO usage_accounts (agent_id, level, day) VALUES (?, ?, 0) ON CONFLICT DO NOTHING", s.ID, s.Level)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -75,7 +74,6 @@ type Result struct {
 // Stats computes results. It is safe for concurrent use.
 type Stats struct {
 	store     *store.Store
-	mu        sync.Mutex
 	views     *lru.Cache[key, *view]
 	computing singleflight.Group // by the key of the view
 }
@@ -116,13 +114,11 @@ func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
 
 // current returns the last result, or computes a new one.
 func (s *Stats) current(ctx context.Context, w Window, f Filter) (Result, error) {
-	s.mu.Lock()
 	v, ok := s.views.Get(key{w.Name, f})
 	if !ok {
 		v = &view{final: map[int64]Step{}}
 		s.views.Add(key{w.Name, f}, v)
 	}
-	s.mu.Unlock()
 	now := s.store.Now()
 	if age := now.Sub(v.at); age >= 0 && age < fresh {
 		return v.last, nil

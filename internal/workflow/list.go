@@ -118,10 +118,7 @@ func (e *Engine) Checkpoints(ctx context.Context, by models.Principal, id, befor
 		}
 		r := CheckpointRecord{
 			CheckpointID: c.ID, Pause: c.Kind, Layer: c.Layer, State: c.State, Resolution: c.Resolution, Feedback: c.Feedback, DecidedBy: c.DecidedBy,
-			Actor: names[c.DecidedBy], CreatedAt: c.CreatedAt, ExpiresAt: c.ExpiresAt, Digest: c.Digest,
-		}
-		if !c.DecidedAt.IsZero() {
-			r.DecidedAt = &c.DecidedAt
+			Actor: names[c.DecidedBy], CreatedAt: c.CreatedAt, DecidedAt: timeOrNil(c.DecidedAt), ExpiresAt: c.ExpiresAt, Digest: c.Digest,
 		}
 		if r.Steps, err = shownSteps(c); err != nil {
 			return nil, false, err

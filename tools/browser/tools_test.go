@@ -161,7 +161,7 @@ func administerServers(s *server) {
 	p.shows("http://127.0.0.1:9/mcp")
 	p.click("Edit")
 	p.enter("url", "http://127.0.0.1:9/other")
-	p.click("Replace")
+	p.click("Save")
 	p.shows("http://127.0.0.1:9/other")
 	p.until(`!document.querySelector("dialog")`)
 	p.click("Remove")
@@ -305,7 +305,7 @@ func revokeParent(s *server) {
 	admin := open(s.t, s, "")
 	admin.logIn(s.token, "/ui/access?tab=tokens")
 	admin.shows("child of the parent")
-	row := `[...document.querySelectorAll("table[aria-label=Tokens] tbody tr")].find((r) => r.querySelector("td").innerText.trim() === "the parent")`
+	row := `[...document.querySelectorAll("table[aria-label=Tokens] tbody tr")].find((r) => r.querySelector("th, td").innerText.trim() === "the parent")`
 	admin.until(row)
 	eval[chromedp.Void](admin, `[...`+row+`.querySelectorAll("button")].find((b) => b.innerText.trim() === "Revoke").click()`)
 	admin.shows("The token below it is revoked, too:")
