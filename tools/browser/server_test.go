@@ -20,8 +20,11 @@ import (
 // patience is how long a test waits for a condition. It is not an expectation: a busy machine may need it.
 const patience = 90 * time.Second
 
-// pause is the time between two looks at a condition.
+// pause is the time between the first two looks at a condition.
 const pause = 20 * time.Millisecond
+
+// next returns the time until the next look, which becomes longer, so that waiting costs little.
+func next(wait time.Duration) time.Duration { return min(wait*5/4, 5*pause) }
 
 // server is a comet program with a data folder of its own.
 type server struct {
@@ -177,7 +180,8 @@ func (s *server) waitForTask(id, state string) {
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !condition(); <-time.After(pause) {
+	for end, wait := time.Now().Add(patience), pause; !condition(); wait = next(wait) {
 		require.True(t, time.Now().Before(end), "waited too long: %s", what)
+		time.Sleep(wait)
 	}
 }
