@@ -202,7 +202,7 @@ func badTaskReads() []badInput {
 		get("/api/v1/workers?v5_id=W100", "invalid-parameter ?v5_id pattern"), get("/api/v1/workers?v5_id=reader", "invalid-parameter ?v5_id pattern"),
 		get("/api/v1/workers?v5_id=", "invalid-parameter ?v5_id min"), get("/api/v1/workers?v5_id=W1.99999999", "invalid-parameter ?v5_id max"),
 		get("/api/v1/workers/none", "not-found "),
-		events("types=", "?types min"), events("types=task", "?types enum"), events("types=task.*", "?types enum"), events("types=task.created,", "?types enum"), events("types=webhook.test", "?types enum"),
+		events("types=", "?types min"), events("types=task", "?types enum"), events("types=tasks.*", "?types enum"), events("types=*", "?types enum"), events("types=task.created,", "?types enum"), events("types=webhook.test", "?types enum"),
 		events("types=task.created&types=task.failed", "?types repeated"), events("agent_id=", "?agent_id min"), events("task_id="+strings.Repeat("t", 65), "?task_id max"), events("agent=x", "?agent unknown_parameter"),
 		events("last_event_id=-1", "?last_event_id min"), events("last_event_id=x", "?last_event_id type"),
 		get("/api/v1/events", "invalid-header Last-Event-ID: event_id", "Last-Event-ID", "x"), get("/api/v1/events", "invalid-header Last-Event-ID: event_id", "Last-Event-ID", "-1"),

@@ -166,7 +166,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	}
 	for _, operation := range []string{
 		"importRoster", "createAgent", "createReservation", "settleReservation", "submitTask", "cancelTask",
-		"createToken", "createWebhook", "putAgentKey", "pinPublicKey", "openSession", "createSchedule", "startWorkflow", "decideOnCheckpoint", // the other operations need what these create
+		"createToken", "createWebhook", "putAgentKey", "pinPublicKey", "openSession", "createSchedule", "startWorkflow", "decideOnCheckpoint", "putUpstream", // the other operations need what these create
 	} {
 		send(operation)
 	}

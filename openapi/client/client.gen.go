@@ -9125,36 +9125,7 @@ type UpstreamList struct {
 }
 
 // UpstreamPatch Changes an entry of mcpServers.
-type UpstreamPatch struct {
-	// Args The arguments of the program. A list replaces the stored one.
-	//
-	// Example: ["-y","@modelcontextprotocol/server-memory"]
-	Args *[]string `json:"args,omitempty" yaml:"args,omitempty"`
-
-	// Comet Settings of comet. Those that are not named are kept; null deletes a setting.
-	Comet *map[string]interface{} `json:"comet,omitempty" yaml:"comet,omitempty"`
-
-	// Command The program to start.
-	//
-	// Example: npx
-	Command *string `json:"command,omitempty" yaml:"command,omitempty"`
-
-	// Cwd The working directory of the program.
-	//
-	// Example: /srv
-	Cwd *string `json:"cwd,omitempty" yaml:"cwd,omitempty"`
-
-	// Env Environment variables of the program. Those that are not named are kept; null deletes a variable.
-	Env *map[string]interface{} `json:"env,omitempty" yaml:"env,omitempty"`
-
-	// Headers HTTP headers of the requests. Those that are not named are kept; null deletes a header.
-	Headers *map[string]interface{} `json:"headers,omitempty" yaml:"headers,omitempty"`
-
-	// URL The address of a server for Streamable HTTP.
-	//
-	// Example: https://mcp.example.com/mcp
-	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
-}
+type UpstreamPatch map[string]interface{}
 
 // UpstreamSaved An upstream that was created or replaced.
 type UpstreamSaved struct {
