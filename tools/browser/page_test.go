@@ -162,7 +162,7 @@ func (p *tab) until(expression string) {
 		if time.Now().After(end) {
 			require.Fail(p.t, "waited too long", "%s\nthe page shows: %s", expression, eval[string](p, "document.body.innerText.slice(0, 2000)"))
 		}
-		time.Sleep(wait)
+		<-time.After(wait)
 	}
 }
 

@@ -182,6 +182,6 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end, wait := time.Now().Add(patience), pause; !condition(); wait = next(wait) {
 		require.True(t, time.Now().Before(end), "waited too long: %s", what)
-		time.Sleep(wait)
+		<-time.After(wait)
 	}
 }
