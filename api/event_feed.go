@@ -113,10 +113,11 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 		err = auth.Require(p, lacks)
 	}
 	slices.Sort(known)
+	known = slices.Compact(known)
 	for _, name := range wanted {
 		if !slices.Contains(known, name) {
 			q.Fail("types", "enum", "types must be a list of %s with commas between them, not %s%s",
-				strings.Join(slices.Compact(known), ", "), input.Quote(name), input.DidYouMean(name, known))
+				strings.Join(known, ", "), input.Quote(name), input.DidYouMean(name, known))
 			break
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 )
 
@@ -33,7 +34,7 @@ func overStdio(t *testing.T, revision string, opts *mcp.ClientOptions, environme
 	var log output
 	cmd.Stderr = &log
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, opts).
-		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+		Connect(t.Context(), &mcp.CommandTransport{Command: cmd, TerminateDuration: testkit.Timeout}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	require.NoError(t, err, log.String())
 	t.Cleanup(func() { _ = s.Close() })
 	require.Equal(t, revision, s.InitializeResult().ProtocolVersion)

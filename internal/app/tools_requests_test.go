@@ -19,6 +19,7 @@ import (
 	"comet/internal/app"
 	"comet/internal/config"
 	"comet/internal/telemetry"
+	"comet/internal/testkit"
 )
 
 // oddRequests are bodies that clients should not send, and some that they may.
@@ -192,7 +193,7 @@ func TestTenThousandCallsAtATime(t *testing.T) {
 	path, err := buildProgram()
 	require.NoError(t, err)
 	cmd := programOf(t, path, "mcp", "--config", toolsFile(t), "--data", t.TempDir())
-	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd, TerminateDuration: testkit.Timeout}, nil)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return echo(t.Context(), s, "ready") == nil }, long, tickOf)
 	type outcome struct {

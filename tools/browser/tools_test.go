@@ -117,7 +117,7 @@ func approveChange(s *server, description string) {
 
 // editPolicy simulates the policy of a token, stores it and changes it.
 func editPolicy(s *server, token string) {
-	p := open(s.t, s, "status of 404") // the token has no policy yet
+	p := open(s.t, s, "")
 	p.logIn(s.token, "/ui/tools?tab=policies&token="+token)
 	p.shows("This token has no policy")
 	verdict := func(tool, text string) {

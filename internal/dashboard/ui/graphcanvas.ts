@@ -1,5 +1,6 @@
 // The picture of the graph of tools on a canvas: drawing, zoom, pan and the node under the pointer.
 import { Layout, type Graph, type Link, type Placed } from "./graphlayout";
+import { shown } from "./visible";
 
 type Options = { hover: (id: string | undefined, x: number, y: number) => void; select: (id: string | undefined) => void; drawn: (ms: number) => void };
 
@@ -234,13 +235,14 @@ export class GraphCanvas {
     c.strokeStyle = this.colours.get("--surface")!;
     c.fillStyle = this.colours.get("--text")!;
     for (const n of nodes) {
-      const half = c.measureText(n.node.name).width / 2;
+      const name = shown(n.node.name);
+      const half = c.measureText(name).width / 2;
       const [px, py] = [n.x * k + x, n.y * k + y + n.radius * k + 13];
       const box: [number, number, number, number] = [px - half, py - 12, px + half, py + 3];
       if (taken.some((t) => box[0] < t[2] && box[2] > t[0] && box[1] < t[3] && box[3] > t[1])) continue;
       taken.push(box);
-      c.strokeText(n.node.name, px, py);
-      c.fillText(n.node.name, px, py);
+      c.strokeText(name, px, py);
+      c.fillText(name, px, py);
     }
   }
 

@@ -2,19 +2,19 @@
 import type { ComponentChildren } from "preact";
 import type { Schemas } from "./api";
 import { Badge, Empty, Panel, Time } from "./components";
-import { kinds, usePages, useRepeat } from "./resource";
+import { kinds, usePages } from "./resource";
 import { link } from "./router";
 import { can } from "./session";
 import { what } from "./taskparts";
 import { useServers } from "./toolservers";
-import { decisions, RunName, waitingPath, type Summary } from "./workflowparts";
+import { decisions, RunName, usePolling, waitingPath, type Summary } from "./workflowparts";
 
 type Waiting = { key: string; kind: string; text?: string; title: ComponentChildren; since: string; href: string };
 
 /** NeedsYou lists what a person must decide: workflows to approve, questions of agents, and servers with a failure or with tools in quarantine. */
 export function NeedsYou() {
   const workflows = usePages<Summary>(can("tools:call", "workflows:approve") ? waitingPath : undefined, "workflows", kinds("workflow."));
-  useRepeat(workflows.reload, !can("admin"), 5000); // the stream may lack events of workflows that other agents pay for
+  usePolling(workflows.reload);
   const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=1000" : undefined, "tasks", kinds("task.question", "task.replied", "task.cancelled", "task.failed"));
   const servers = useServers().data ?? [];
   const list: Waiting[] = [

@@ -136,7 +136,11 @@ const lists = new Map<string, Promise<any>>();
 
 /** list reads the first page of a list, once while the palette is open. */
 function list<T>(path: string): Promise<T> {
-  if (!lists.has(path)) lists.set(path, call<T>({ path }));
+  if (!lists.has(path)) {
+    const response = call<T>({ path });
+    response.catch(() => lists.delete(path)); // the next search reads it again
+    lists.set(path, response);
+  }
   return lists.get(path)!;
 }
 

@@ -9,10 +9,11 @@ import { Figures, type Figure } from "./figures";
 import { between, count, duration, words } from "./format";
 import { FormDialog } from "./form";
 import { ProblemNotice } from "./problem";
-import { about, useGet, useLoad, usePages, useRepeat } from "./resource";
+import { about, useGet, useLoad, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { can } from "./session";
 import { Timeline, type Item } from "./timeline";
+import { usePolling } from "./workflowparts";
 
 type View = Schemas["Workflow"];
 type Graph = Schemas["WorkflowStateGraph"];
@@ -38,7 +39,7 @@ export function Workflow({ id }: { id: string }) {
   const decidable = useGet<Schemas["WorkflowList"]>(waiting, changes, spacing);
   const reload = () => (run.reload(), graph.reload(), checkpoints.reload(), decidable.reload());
   const view = run.data?.view;
-  useRepeat(reload, Boolean(!can("admin") && view && !ended(view)), 5000); // the stream may lack events of workflows that other agents pay for
+  usePolling(reload, Boolean(view && !ended(view)));
   const items = useMemo(() => itemsOf(graph.data, view), [graph.data, view]);
   const may = Boolean(decidable.data && (decidable.data.next_cursor || decidable.data.workflows.some((w) => w.workflow_id === id)));
   return (

@@ -1,11 +1,16 @@
 // What the lists of workflows share.
-import { useGet } from "./resource";
 import type { Schemas } from "./api";
+import { useGet, useRepeat } from "./resource";
+import { can } from "./session";
 
 export type Summary = Schemas["WorkflowSummary"];
 
 /** waitingPath returns the workflows with a pending decision that this token may make. */
 export const waitingPath = "/api/v1/workflows?status=paused&decidable=true&limit=20";
+
+/** usePolling reads workflows again every five seconds if the stream of this token may lack their events, because other agents pay
+ * for them. */
+export const usePolling = (reload: () => void, active = true) => useRepeat(reload, active && !can("admin"), 5000);
 
 /** decisions are the decisions that paused workflows wait for. */
 export const decisions: Record<string, string> = { layer: "confirm layer", approval: "approve", uncertain: "lost result", budget: "raise budget" };

@@ -3,22 +3,19 @@ import { useState } from "preact/hooks";
 import { query } from "./api";
 import { AsCurl, Badge, Empty, Filter, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
 import { between, words } from "./format";
-import { kinds, usePages, useRepeat } from "./resource";
+import { kinds, usePages } from "./resource";
 import { link, parameter } from "./router";
 import { can } from "./session";
 import { Definitions } from "./workflowdefinitions";
-import { decisions, RunName, waitingPath, type Summary } from "./workflowparts";
+import { decisions, RunName, usePolling, waitingPath, type Summary } from "./workflowparts";
 import { Start } from "./workflowstart";
-
-/** unsure reports whether the stream of this token may lack events of workflows that it may read, because other agents pay for them. */
-const unsure = () => !can("admin");
 
 export function Workflows() {
   const [starting, setStarting] = useState(false);
   const tab = parameter("tab");
   const path = query("/api/v1/workflows", { status: parameter("status"), decidable: parameter("decidable"), limit: 50 });
   const runs = usePages<Summary>(tab ? undefined : path, "workflows", kinds("workflow."));
-  useRepeat(runs.reload, unsure() && !tab, 5000);
+  usePolling(runs.reload, !tab);
   return (
     <Page
       name="workflows"
@@ -57,7 +54,7 @@ const Filters = () => (
 /** Inbox lists the workflows with a pending decision that this token may make. */
 function Inbox() {
   const waiting = usePages<Summary>(waitingPath, "workflows", kinds("workflow."));
-  useRepeat(waiting.reload, unsure(), 5000);
+  usePolling(waiting.reload);
   if (!waiting.data?.length) return null;
   return (
     <Panel title={`Waiting for a decision (${waiting.data.length}${waiting.more ? "+" : ""})`} class="inbox" flush>
