@@ -32,7 +32,7 @@ func TestLogin(t *testing.T) {
 	again := open(t, s, "status of 401")
 	again.do(chromedp.Navigate(s.link))
 	again.until(loginForm)
-	again.shows("The code of this link has expired or was used.")
+	again.shows("is unknown, used or older than a minute; get another one with: comet dashboard")
 	again.enter("token", "wrong")
 	again.click("Log in")
 	again.until(`document.querySelector("[role=alert]")`)

@@ -102,10 +102,9 @@ async function start() {
     await logIn({ code });
     if (name) location.reload();
   } catch (thrown) {
-    const { status, detail } = Problem.of(thrown);
-    const why = status === 401 ? "The code of this link has expired or was used. Run comet dashboard again." : detail;
-    if (name) return notify("bad", why);
-    notice.value = why;
+    const { detail } = Problem.of(thrown);
+    if (name) return notify("bad", detail);
+    notice.value = detail;
     loggedIn.value = false;
   }
 }
