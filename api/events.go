@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -272,8 +273,27 @@ func (t *eventStream) flushBuffer() error {
 // eventEncoder encodes an event as one line.
 type eventEncoder func(ctx context.Context, e models.Event) ([]byte, error)
 
+// encodedEvents has the newest events as JSON, by their position modulo its length: all streams send the same bytes.
+type encodedEvents [1024]atomic.Pointer[encodedEvent]
+
+type encodedEvent struct {
+	position int64
+	line     []byte
+}
+
+// maxEncodedEvent is the size in bytes up to which an encoded event is kept.
+const maxEncodedEvent = 8 << 10
+
 func (s *Server) encodeEventJSON(_ context.Context, e models.Event) ([]byte, error) {
-	return s.encode(newEventView(e))
+	slot := &s.encoded[e.Position%int64(len(s.encoded))]
+	if known := slot.Load(); known != nil && known.position == e.Position {
+		return known.line, nil
+	}
+	line, err := s.encode(newEventView(e))
+	if err == nil && len(line) <= maxEncodedEvent {
+		slot.Store(&encodedEvent{e.Position, line})
+	}
+	return line, err
 }
 
 // isStream selects responses without a time limit. They are not compressed, because compression

@@ -101,6 +101,7 @@ type Server struct {
 	*responder
 	core          Services
 	streams       *httpkit.StreamLimits
+	encoded       encodedEvents
 	authenticator *httpkit.Authenticator
 	opts          Options
 	handler       http.Handler

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"path"
+	"regexp"
 	"strings"
 	"time"
 
@@ -28,13 +30,16 @@ const index = `<!doctype html>
 <link rel="icon" href="/ui/assets/%s">
 <link rel="stylesheet" href="/ui/assets/%s">
 <script type="module" src="/ui/assets/%s"></script>
-</head>
+%s</head>
 <body>
 <div id="app"></div>
 <noscript>The dashboard needs JavaScript. The REST API is described at <a href="/docs">/docs</a>.</noscript>
 </body>
 </html>
 `
+
+// staticImport matches an import of the bundle that is loaded before its importer runs, unlike import("…").
+var staticImport = regexp.MustCompile(`(?:from|import)\s*"\./([^"]+)"`)
 
 // policy allows only the page's own files, and no code from strings (Trusted Types).
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; " +
@@ -58,21 +63,24 @@ func loadAssets() *assets {
 	names := map[string]string{}
 	for _, e := range entries {
 		content, _ := dist.ReadFile("dist/" + e.Name())
-		base, extension, _ := strings.Cut(e.Name(), ".")
-		name := e.Name()
-		if !strings.Contains(base, "-") { // the other names contain the hash already
+		name, extension := e.Name(), path.Ext(e.Name())
+		if !strings.Contains(name, "-") { // the other names contain the hash already
 			sum := sha256.Sum256(content)
-			name = base + "-" + hex.EncodeToString(sum[:6]) + "." + extension
+			name = strings.TrimSuffix(name, extension) + "-" + hex.EncodeToString(sum[:6]) + extension
 		}
 		names[e.Name()] = name
 		out.files[name] = asset{name, contentTypes[extension], content}
 	}
-	out.index = fmt.Appendf(nil, index, names["icon.svg"], names["app.css"], names["app.js"])
+	var preloads strings.Builder // browsers load the imported files at the same time as the first one, not after it
+	for _, imported := range staticImport.FindAllSubmatch(out.files[names["app.js"]].content, -1) {
+		fmt.Fprintf(&preloads, "<link rel=\"modulepreload\" href=\"/ui/assets/%s\">\n", imported[1])
+	}
+	out.index = fmt.Appendf(nil, index, names["icon.svg"], names["app.css"], names["app.js"], &preloads)
 	return out
 }
 
 var contentTypes = map[string]string{ //nolint:gochecknoglobals // a constant table
-	"svg": "image/svg+xml", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }
 
 // mountAssets adds the routes of the page's files to a router.

@@ -51,11 +51,21 @@ func TestIndex(t *testing.T) {
 	assert.Equal(t, "/ui/", w.Header().Get("Location"))
 }
 
-// TestAssets checks that the files that the document names exist and may be cached for ever, and that old names do not.
+// TestAssets checks that the files that the document and other files name exist and may be cached for ever, and that old names do
+// not exist.
 func TestAssets(t *testing.T) {
 	t.Parallel()
 	names := regexp.MustCompile(`/ui/assets/[^"]+`).FindAllString(get(t, "/ui/").Body.String(), -1)
-	require.Len(t, names, 3)
+	require.Greater(t, len(names), 3)
+	scripts, err := fs.Glob(dist, "dist/*.js")
+	require.NoError(t, err)
+	for _, script := range scripts {
+		content, err := dist.ReadFile(script)
+		require.NoError(t, err)
+		for _, imported := range regexp.MustCompile(`(?:from|import\s*\(?)\s*"\./([^"]+)"`).FindAllSubmatch(content, -1) {
+			names = append(names, "/ui/assets/"+string(imported[1]))
+		}
+	}
 	for _, name := range names {
 		w := get(t, name)
 		require.Equal(t, http.StatusOK, w.Code, name)
@@ -67,11 +77,12 @@ func TestAssets(t *testing.T) {
 	assert.Contains(t, w.Body.String(), "reload the page")
 }
 
-// TestFirstLoad checks that a browser loads at most 90 KB, compressed, before the page works (docs/dashboard.md).
+// TestFirstLoad checks that a browser loads at most 90 KB, compressed, before the page works (docs/dashboard.md), and that the
+// document names all these files, so that no file has to wait for another one.
 func TestFirstLoad(t *testing.T) {
 	t.Parallel()
 	total, loaded := 0, map[string]bool{}
-	static := regexp.MustCompile(`(?:from|import)\s*"\./([^"]+)"`) // not import("…"), which loads a view when it is opened
+	document := get(t, "/ui/").Body.String()
 	var load func(name string)
 	load = func(name string) {
 		if loaded[name] {
@@ -86,7 +97,8 @@ func TestFirstLoad(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, w.Close())
 		total += compressed.Len()
-		for _, imported := range static.FindAllSubmatch(content, -1) {
+		for _, imported := range staticImport.FindAllSubmatch(content, -1) {
+			assert.Contains(t, document, `<link rel="modulepreload" href="/ui/assets/`+string(imported[1])+`">`)
 			load(string(imported[1]))
 		}
 	}

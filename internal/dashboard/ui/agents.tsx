@@ -79,7 +79,7 @@ function TreeView({ root }: { root: string }) {
   const [, redraw] = useState(0);
   const tree = useRef<Tree>(undefined);
   tree.current ??= new Tree(root, () => redraw((n) => n + 1));
-  useEffect(() => tree.current!.follow(), []);
+  useLayoutEffect(() => tree.current!.follow(), []);
   const workers = useWorkers();
   const t = tree.current;
   const rows = t.rows();

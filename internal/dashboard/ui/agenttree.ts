@@ -28,12 +28,11 @@ export class Tree {
   constructor(
     readonly root: string,
     private readonly redraw: () => void,
-  ) {
-    void this.reload();
-  }
+  ) {}
 
-  /** follow updates the tree after events until the returned function is called. */
+  /** follow reads the tree, and updates it after events until the returned function is called. */
   follow(): () => void {
+    void this.reload();
     const offEvents = onEvents((events) => events.forEach((e) => this.apply(e)));
     const offGap = onGap(() => this.opened.forEach((parent) => this.refresh(parent)));
     return () => {
@@ -79,12 +78,17 @@ export class Tree {
 
   async reload() {
     try {
-      const { root } = await call<Schemas["Hierarchy"]>({ path: "/api/v1/hierarchy?depth=0&usage=true&root=" + encodeURIComponent(this.root) });
-      const detail = await call<Schemas["AgentDetail"]>({ path: "/api/v1/agents/" + encodeURIComponent(this.root) });
+      this.opened.add(this.root);
+      const children = this.read(this.root);
+      const path = encodeURIComponent(this.root);
+      const [{ root }, detail] = await Promise.all([
+        call<Schemas["Hierarchy"]>({ path: "/api/v1/hierarchy?depth=0&usage=true&root=" + path }),
+        call<Schemas["AgentDetail"]>({ path: "/api/v1/agents/" + path }),
+      ]);
       this.top = { ...detail, usage: root.usage, child_count: detail.children.length } as unknown as AgentRow;
       this.problem = undefined;
-      this.opened.add(this.root);
-      await this.read(this.root);
+      this.redraw();
+      await children;
     } catch (thrown) {
       this.problem = Problem.of(thrown);
       this.redraw();
