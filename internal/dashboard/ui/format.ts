@@ -5,31 +5,39 @@ import { signal } from "@preact/signals";
 export const now = signal(Date.now());
 setInterval(() => (now.value = Date.now()), 5000);
 
-// The formatters are shared: one for each value would cost much more.
-const whole = new Intl.NumberFormat("en-US");
-const threeDigits = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 });
-const oneDecimal = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
+/** once returns a function that makes a value when it is first called. Formatters are costly: they are shared, and not made before
+ * the first paint. */
+function once<T>(make: () => T): () => T {
+  let made: T | undefined;
+  return () => (made ??= make());
+}
+
+const whole = once(() => new Intl.NumberFormat("en-US"));
+const threeDigits = once(() => new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 }));
+const oneDecimal = once(() => new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 }));
+const times = once(() => new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" }));
+const moments = once(() => new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" }));
 
 /** count writes 1234567 as 1,234,567. */
-export const count = (n: number | undefined | null) => (n === undefined || n === null ? "–" : whole.format(n));
+export const count = (n: number | undefined | null) => (n === undefined || n === null ? "–" : whole().format(n));
 
 /** short writes 1234567 as 1.23 M. */
 export function short(n: number | undefined | null): string {
   if (n === undefined || n === null) return "–";
   for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]] as const) {
-    if (Math.abs(n) >= size) return threeDigits.format(n / size) + " " + unit;
+    if (Math.abs(n) >= size) return threeDigits().format(n / size) + " " + unit;
   }
-  return threeDigits.format(n);
+  return threeDigits().format(n);
 }
 
 /** percent writes a ratio: 0.0123 as 1.2 %. */
-export const percent = (ratio: number) => oneDecimal.format(ratio * 100) + " %";
+export const percent = (ratio: number) => oneDecimal().format(ratio * 100) + " %";
 
 /** duration writes milliseconds. */
 export function duration(ms: number | undefined | null): string {
   if (ms === undefined || ms === null || Number.isNaN(ms)) return "–";
   if (ms < 1000) return Math.round(ms) + " ms";
-  if (ms < 60_000) return oneDecimal.format(ms / 1000) + " s";
+  if (ms < 60_000) return oneDecimal().format(ms / 1000) + " s";
   const minutes = Math.floor(ms / 60_000);
   if (minutes < 60) return minutes + " min " + Math.floor((ms % 60_000) / 1000) + " s";
   if (minutes < 48 * 60) return Math.floor(minutes / 60) + " h " + (minutes % 60) + " min";
@@ -48,19 +56,16 @@ export function ago(at: string): string {
   return past > 0 ? text + " ago" : "in " + text;
 }
 
-const times = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
-const moments = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
-
 function written(format: Intl.DateTimeFormat, at: string): string {
   const ms = Date.parse(at);
   return Number.isNaN(ms) ? "–" : format.format(ms);
 }
 
 /** clock writes the local time of day of a moment. */
-export const clock = (at: string) => written(times, at);
+export const clock = (at: string) => written(times(), at);
 
 /** moment writes the local date and time of a moment. */
-export const moment = (at: string) => written(moments, at);
+export const moment = (at: string) => written(moments(), at);
 
 export type Tone = "good" | "warn" | "bad" | "info" | "accent" | "";
 
