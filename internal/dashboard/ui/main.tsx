@@ -13,7 +13,6 @@ import { Empty, Page } from "./components";
 import { lazy } from "./lazy";
 import { connect, disconnect, state } from "./live";
 import { Login } from "./login";
-import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
 import { followLinks, navigate, path } from "./router";
 import { confirmLogin, identify, listens, logIn, me } from "./session";
@@ -24,7 +23,7 @@ import { notify } from "./toasts";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
-  "": { list: Overview },
+  "": { list: lazy(() => import("./overview").then((m) => m.Overview)) },
   agents: { list: lazy(() => import("./agents").then((m) => m.Agents)), one: lazy(() => import("./agent").then((m) => m.Agent)) },
   tasks: { list: lazy(() => import("./tasks").then((m) => m.Tasks)), one: lazy(() => import("./task").then((m) => m.Task)) },
   workflows: { list: lazy(() => import("./workflows").then((m) => m.Workflows)), one: lazy(() => import("./workflow").then((m) => m.Workflow)) },

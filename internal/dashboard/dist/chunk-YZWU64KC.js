@@ -1,0 +1,2 @@
+function c(t){if(t===void 0)return"";if(typeof t=="number")return String(t);let n=/^[\s]*[=+\-@]|^[\t\r\n]/.test(t)?"'"+t:t;return/[",\r\n]/.test(n)?`"${n.replaceAll('"','""')}"`:n}function s(t,n,r){let i=[n,...r].map(o=>o.map(c).join(",")+`\r
+`).join(""),e=document.createElement("a");e.href=URL.createObjectURL(new Blob([i],{type:"text/csv;charset=utf-8"})),e.download=t,e.click(),setTimeout(()=>URL.revokeObjectURL(e.href),6e4)}export{s as a};
