@@ -81,7 +81,7 @@ export class Layout {
   private start(first: boolean) {
     this.stop();
     const small = this.nodes.length <= 500;
-    const ticks = small ? 120 : Math.max(30, Math.round(90_000 / this.nodes.length));
+    const ticks = small ? 90 : Math.max(30, Math.round(90_000 / this.nodes.length));
     const degree = new Map<Placed, number>();
     for (const l of this.links) for (const n of [l.source, l.target]) degree.set(n, (degree.get(n) ?? 0) + 1);
     const links = this.links.map((l) => ({ ...l }));
