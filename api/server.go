@@ -101,7 +101,7 @@ type Server struct {
 	*responder
 	core          Services
 	streams       *httpkit.StreamLimits
-	encoded       encodedEvents
+	encoded       *encodedEvents
 	authenticator *httpkit.Authenticator
 	opts          Options
 	handler       http.Handler
@@ -109,7 +109,7 @@ type Server struct {
 
 // New returns the REST API of the core.
 func New(core Services, opts *Options) *Server {
-	s := &Server{core: core, opts: *cmp.Or(opts, &Options{})}
+	s := &Server{core: core, opts: *cmp.Or(opts, &Options{}), encoded: &encodedEvents{}}
 	o := &s.opts
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.RequestTimeout = cmp.Or(o.RequestTimeout, defaultTimeout)
