@@ -36,7 +36,7 @@ func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) 
 // FlushAcknowledgements or the end of ackDelay removes them from the database; if the process fails before,
 // they are redelivered. If more than wakeups.MaxPendingAcks are pending for the agent, it writes at once and may fail.
 func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids []string) error {
-	if o.acks.Add(agentID, ids, o.store.Now()) <= wakeups.MaxPendingAcks {
+	if len(ids) == 0 || o.acks.Add(agentID, ids, o.store.Now()) <= wakeups.MaxPendingAcks {
 		return nil
 	}
 	return o.FlushAcknowledgements(ctx, agentID)

@@ -1,7 +1,9 @@
 package browser
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"testing"
@@ -86,6 +88,7 @@ func TestRecovery(t *testing.T) {
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
+	var first io.Closer
 	for range 100 { // the limit of one token
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/api/v1/events", nil)
 		require.NoError(t, err)
@@ -94,10 +97,13 @@ func TestStreams(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, response.StatusCode)
 		defer func() { _ = response.Body.Close() }()
+		first = cmp.Or[io.Closer](first, response.Body)
 	}
 	p := open(t, s, "status of 503")
 	p.logIn(s.token, "/ui/agents")
 	p.until(`document.body.dataset.live === "off"`)
 	p.shows("limit of 100 open streams")
 	p.shows("orch-my-team")
+	require.NoError(t, first.Close())
+	p.until(`document.body.dataset.live === "on"`)
 }

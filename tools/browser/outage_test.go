@@ -17,17 +17,21 @@ func TestOutage(t *testing.T) {
 	p := open(t, s, "Failed to load resource|net::|dynamically imported module")
 	p.logIn(s.token, "/ui/agents/kept")
 	p.shows("custom:greet")
-	p.visit("/ui/webhooks")
-	p.until(`document.body.dataset.live === "on"`)
-	eval[chromedp.Void](p, "window.marker = 1")
-	s.kill()
-	p.until(`document.body.dataset.live === "off"`)
-	eval[chromedp.Void](p, `document.querySelector('nav a[href="/ui/"]').click()`)
-	p.shows("does not respond")
-	s.restart()
-	p.until(`document.body.dataset.live === "on"`)
-	p.until(`!document.body.innerText.includes("does not respond")`)
-	p.shows("Tasks completed")
+	for _, loaded := range []struct{ view, shows string }{{"/ui/", "Tasks completed"}, {"/ui/agents", "orch-my-team"}, {"/ui/tasks", "No task"}} {
+		p.visit(loaded.view)
+		p.until(`document.body.dataset.live === "on"`)
+		eval[chromedp.Void](p, "window.marker = 1")
+		eval[chromedp.Void](p, `document.querySelector('nav a[href="/ui/webhooks"]').click()`)
+		p.until(`document.querySelector('main[data-page="webhooks"]')`)
+		s.kill()
+		p.until(`document.body.dataset.live === "off"`)
+		eval[chromedp.Void](p, `document.querySelector('nav a[href="`+loaded.view+`"]').click()`)
+		p.until(`document.querySelector("main").innerText.includes("does not respond")`)
+		s.restart()
+		p.until(`document.body.dataset.live === "on"`)
+		p.until(`!document.body.innerText.includes("does not respond")`)
+		p.shows(loaded.shows)
+	}
 
 	s.kill()
 	p.until(`document.body.dataset.live === "off"`)
@@ -55,7 +59,7 @@ func TestRevocationWithoutStream(t *testing.T) {
 func TestPaletteCostsNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	p := open(t, s, "")
+	p := open(t, s, "Failed to load resource|net::")
 	p.logIn(s.token, "/ui/")
 	eval[chromedp.Void](p, `document.querySelector(".bar .search").click()`)
 	p.until(`document.querySelector("dialog[data-palette] input") === document.activeElement`)
@@ -71,6 +75,14 @@ func TestPaletteCostsNothing(t *testing.T) {
 	assert.Empty(t, calls.Calls, "nothing is searched before the button is used")
 	p.click("Search")
 	p.shows("comet:submit_task")
+	p.until(`document.body.dataset.live === "on"`)
+	s.kill()
+	p.until(`document.body.dataset.live === "off"`)
+	s.restart()
+	p.until(`document.body.dataset.live === "on"`)
+	eval[chromedp.Void](p, `new Promise((resolve) => setTimeout(resolve, 1500))`) // longer than views wait before they read again
+	s.do(http.MethodGet, "/api/v1/tools/calls", nil, &calls)
+	assert.Len(t, calls.Calls, 1, "an outage repeats no search")
 }
 
 // TestEventsBefore searches the log of events by kind, back to its start.

@@ -206,6 +206,14 @@ func (p *tab) click(name string) {
 	eval[chromedp.Void](p, find(name)+".click()")
 }
 
+// confirm uses a button of the open dialog.
+func (p *tab) confirm(button string) {
+	p.t.Helper()
+	wanted := `[...document.querySelectorAll("dialog[open] footer button")].find((b) => b.innerText.trim() === ` + quote(button) + ` && !b.disabled)`
+	p.until(wanted)
+	eval[chromedp.Void](p, wanted+".click()")
+}
+
 // enter replaces the text of a field.
 func (p *tab) enter(name, text string) {
 	p.t.Helper()

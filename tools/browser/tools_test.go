@@ -245,6 +245,11 @@ func TestAccess(t *testing.T) {
 		administerTokens(s.in(t))
 	})
 
+	t.Run("own token", func(t *testing.T) {
+		t.Parallel()
+		rotateOwnToken(s.in(t))
+	})
+
 	t.Run("children", func(t *testing.T) {
 		t.Parallel()
 		revokeParent(s.in(t))
@@ -277,8 +282,7 @@ func administerTokens(s *server) {
 		row := `[...document.querySelectorAll("table[aria-label=Tokens] tbody tr")].find((r) => r.innerText.includes("made in the page"))`
 		p.until(row)
 		eval[chromedp.Void](p, `[...`+row+`.querySelectorAll("button")].find((b) => b.innerText.trim() === `+quote(button)+`).click()`)
-		p.until(`document.querySelector("dialog[open]")`)
-		eval[chromedp.Void](p, `[...document.querySelectorAll("dialog footer button")].find((b) => b.innerText.trim() === `+quote(button)+`).click()`)
+		p.confirm(button)
 	}
 	inRow("Rotate")
 	second := secret()
@@ -286,6 +290,24 @@ func administerTokens(s *server) {
 	inRow("Revoke")
 	eventually(s.t, "the token is revoked", func() bool { return !works(second) })
 	p.until(`!document.querySelector("table[aria-label=Tokens]").innerText.includes("made in the page")`)
+}
+
+// rotateOwnToken rotates the token of the page's own login, which ends: the page shows the new secret until it is stored.
+func rotateOwnToken(s *server) {
+	_, token := s.createToken("the own", "", "admin")
+	p := open(s.t, s, "status of 401")
+	p.logIn(token, "/ui/access?tab=tokens")
+	p.until(`document.body.dataset.live === "on"`)
+	row := `[...document.querySelectorAll("table[aria-label=Tokens] tbody tr")].find((r) => r.innerText.includes("the own"))`
+	p.until(row)
+	eval[chromedp.Void](p, `[...`+row+`.querySelectorAll("button")].find((b) => b.innerText.trim() === "Rotate").click()`)
+	p.confirm("Rotate")
+	p.until(`document.querySelector("dialog .secret pre")`)
+	p.shows("the token is unknown, expired or revoked") // the login has ended
+	secret := eval[string](p, `document.querySelector("dialog .secret pre").textContent`)
+	assert.Equal(s.t, http.StatusOK, s.call(secret, http.MethodGet, "/api/v1/me", nil, nil))
+	p.click("I have stored it")
+	p.until(loginForm)
 }
 
 // revokeParent revokes a token with its child, which the list and the confirmation show.
@@ -311,7 +333,7 @@ func revokeParent(s *server) {
 	admin.shows("The token below it is revoked, too:")
 	admin.accessible("revocation of a parent")
 	p.expect(expectStatus(http.StatusUnauthorized))
-	eval[chromedp.Void](admin, `[...document.querySelectorAll("dialog footer button")].find((b) => b.innerText.trim() === "Revoke").click()`)
+	admin.confirm("Revoke")
 	eventually(s.t, "the child is revoked", func() bool {
 		return s.call(child.Token, http.MethodGet, "/api/v1/me", nil, nil) == http.StatusUnauthorized
 	})

@@ -228,8 +228,7 @@ func (s *session) processInbox(ctx context.Context) error {
 		}
 		handled = append(handled, m.ID)
 	}
-	_, err = s.work.Acknowledge(ctx, s.AgentID, handled)
-	return err
+	return s.work.AcknowledgeLater(ctx, s.AgentID, handled)
 }
 
 // start starts an attempt, or a cancellation, unless it runs. Earlier attempts at the task end, and with a cancellation its own.

@@ -33,7 +33,7 @@ function Choice() {
             <ul class="found" aria-label="Agents">
               {list.agents.map((a) => (
                 <li key={a.id}>
-                  <button onClick={() => setParameters({ agent: a.id, find: "" })}>
+                  <button onClick={() => setParameters({ agent: a.id, find: "" }, true)}>
                     <code>{a.id}</code> <span class="muted truncate">{a.name}</span>
                   </button>
                 </li>
@@ -53,7 +53,7 @@ function AgentKeys({ id }: { id: string }) {
         <p>
           Keys of <a href={link("agents", id)}>{id}</a>
         </p>
-        <button onClick={() => setParameters({ agent: "" })}>Choose another agent</button>
+        <button onClick={() => setParameters({ agent: "" }, true)}>Choose another agent</button>
       </div>
       <PublicKeys id={id} />
       <V5Key id={id} />

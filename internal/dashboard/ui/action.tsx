@@ -66,19 +66,20 @@ export function AsCurl({ calls, invalid = [], name }: { calls: Call[]; invalid?:
   );
 }
 
-type Sent<T> = { label: string; call: Call | (() => Call); details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; done?: (result: T) => void; message?: string | ((result: T) => string) };
+type Sent<T> = { label: string; call: Call | Call[] | (() => Call); details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; done?: (result: T) => void; message?: string | ((result: T) => string) };
 
-/** useSend sends the call of an action; send reports whether it succeeded. */
+/** useSend sends the calls of an action, one after the other; send reports whether they succeeded. */
 function useSend<T>(p: Sent<T>) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem>();
-  const get = () => (typeof p.call === "function" ? p.call() : p.call);
+  const get = (): Call[] => [typeof p.call === "function" ? p.call() : p.call].flat();
   const send = async (): Promise<Problem | undefined> => {
     setBusy(true);
     setProblem(undefined);
     let failure: Problem | undefined;
     try {
-      const result = await call<T>(get());
+      let result!: T;
+      for (const c of get()) result = await call<T>(c);
       const message = typeof p.message === "function" ? p.message(result) : (p.message ?? p.label + ": done.");
       if (message) notify("good", message);
       p.done?.(result);
@@ -108,7 +109,7 @@ export function Action<T = unknown>(p: Sent<T> & { question?: string; disabled?:
   return (
     <span class="action">
       {button}
-      <AsCurl name={p.label} calls={[get()]} />
+      <AsCurl name={p.label} calls={get()} />
     </span>
   );
 }
@@ -122,7 +123,7 @@ export function Confirm<T = unknown>(p: Sent<T> & { question: string; close: () 
       close={p.close}
       footer={
         <>
-          <AsCurl calls={[get()]} />
+          <AsCurl calls={get()} />
           <button type="button" onClick={p.close}>Go back</button>
           <button type="button" class={p.kind === "danger" ? "danger" : "primary"} disabled={busy} onClick={() => void send()}>
             {p.label}

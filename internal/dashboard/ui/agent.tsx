@@ -9,6 +9,7 @@ import { Action, AsCurl, Badge, Budget, Empty, Facts, Loaded, Page, Panel, Table
 import { Figures, type Figure } from "./figures";
 import { count, duration, percent, short, words } from "./format";
 import { FormDialog } from "./form";
+import { titleOf } from "./problem";
 import { about, useGet, useLoad, usePages, type Refresh } from "./resource";
 import { link, navigate, parameter } from "./router";
 import { can } from "./session";
@@ -35,7 +36,7 @@ export function Agent({ id }: { id: string }) {
   return (
     <Page
       name="agent"
-      title={agent?.name ?? id}
+      title={agent?.name ?? titleOf(id, loaded.problem)}
       ready={!loaded.loading || Boolean(agent)}
       crumbs={[["Agents", link("agents")], ...[...(loaded.data?.above ?? [])].reverse().map((a): [string, string] => [a.name, link("agents", a.id)])]}
       badge={agent && <><Badge state={agent.is_active ? "active" : "inactive"} />{worker && <Badge state={worker.state} text={"worker " + worker.state} />}</>}

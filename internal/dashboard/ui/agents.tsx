@@ -94,7 +94,10 @@ function TreeView({ root }: { root: string }) {
 function TreeGrid({ tree, rows, workers }: { tree: Tree; rows: TreeRow[]; workers?: Map<string, Worker> }) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 600 });
-  const [focused, setFocused] = useState(0);
+  const [cursor, setCursor] = useState({ key: "", at: 0 }); // the focused row, which moves when rows above it appear or disappear
+  const moved = rows.findIndex((row) => row.key === cursor.key);
+  const focused = moved >= 0 ? moved : Math.min(cursor.at, rows.length - 1);
+  const setFocused = (at: number) => setCursor({ key: rows[at]?.key ?? "", at });
   const wanted = useRef(false); // whether the focused row must get the focus once it is drawn
   useLayoutEffect(() => {
     const element = box.current!;
@@ -147,7 +150,7 @@ function TreeGrid({ tree, rows, workers }: { tree: Tree; rows: TreeRow[]; worker
       action();
     }
   };
-  const cursor = Math.min(focused, rows.length - 1);
+  const tabbable = focused >= first && focused < last ? focused : first; // one of the rows that are drawn
   return (
     <div class="treebox" ref={box}>
       <div role="treegrid" aria-label="Agents" aria-rowcount={rows.length + 1} class="treegrid" onKeyDown={keys} style={{ height: (rows.length + 1) * rowHeight + "px" }}>
@@ -159,7 +162,7 @@ function TreeGrid({ tree, rows, workers }: { tree: Tree; rows: TreeRow[]; worker
           ))}
         </div>
         {rows.slice(first, last).map((row, i) => (
-          <Row key={row.key} row={row} tree={tree} index={first + i} selected={first + i === cursor} focus={setFocused} worker={workers && row.agent && <WorkerState of={workers.get(row.id)} />} />
+          <Row key={row.key} row={row} tree={tree} index={first + i} selected={first + i === tabbable} focus={setFocused} worker={workers && row.agent && <WorkerState of={workers.get(row.id)} />} />
         ))}
       </div>
     </div>

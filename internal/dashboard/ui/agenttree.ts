@@ -10,7 +10,8 @@ export const childrenPath = (parent: string, cursor?: string) => query("/api/v1/
 /** TreeRow is a row: an agent, or the button for the next page of a parent's children. */
 export type TreeRow = { key: string; id: string; parent: string; depth: number; agent?: AgentRow; children: boolean; open: boolean; loading: boolean };
 
-type Children = { agents: AgentRow[]; pages: number; cursor?: string; loading: boolean; reading: number };
+/** Children are those of an open parent that were read; growing means that a further page is being read. */
+type Children = { agents: AgentRow[]; pages: number; cursor?: string; loading: boolean; growing: boolean; reading: number };
 
 /** atMost is the number of parents that are read again per second after events. */
 const atMost = 20;
@@ -23,6 +24,7 @@ export class Tree {
   private loaded = new Map<string, Children>();
   private changed = new Set<string>();
   private timer?: ReturnType<typeof setTimeout>;
+  private retry?: ReturnType<typeof setTimeout>;
   private drawing = false;
 
   constructor(
@@ -34,11 +36,15 @@ export class Tree {
   follow(): () => void {
     void this.reload();
     const offEvents = onEvents((events) => events.forEach((e) => this.apply(e)));
-    const offGap = onGap(() => this.opened.forEach((parent) => this.refresh(parent)));
+    const offGap = onGap(() => {
+      void this.reload();
+      this.opened.forEach((parent) => this.refresh(parent));
+    });
     return () => {
       offEvents();
       offGap();
       clearTimeout(this.timer);
+      clearTimeout(this.retry);
     };
   }
 
@@ -52,7 +58,7 @@ export class Tree {
       const below = this.loaded.get(agent.id);
       if (!open || !below) return;
       for (const child of below.agents) add(child, depth + 1);
-      if (below.cursor || below.loading) out.push({ key: agent.id + "/more", id: "", parent: agent.id, depth: depth + 1, children: false, open: false, loading: below.loading });
+      if (below.cursor || below.growing) out.push({ key: agent.id + "/more", id: "", parent: agent.id, depth: depth + 1, children: false, open: false, loading: below.growing });
     };
     add(this.top, 0);
     return out;
@@ -73,14 +79,20 @@ export class Tree {
   /** more reads the next page of a parent's children. */
   more(parent: string) {
     const below = this.loaded.get(parent);
-    if (below?.cursor && !below.loading) void this.read(parent, below.pages + 1);
+    if (below?.cursor && !below.growing) void this.read(parent, below.pages + 1);
   }
 
+  /** reload reads the root and its children. */
   async reload() {
+    clearTimeout(this.retry);
+    this.opened.add(this.root);
+    await Promise.all([this.readTop(), this.read(this.root)]);
+  }
+
+  /** readTop reads the root. */
+  private async readTop() {
+    const path = encodeURIComponent(this.root);
     try {
-      this.opened.add(this.root);
-      const children = this.read(this.root);
-      const path = encodeURIComponent(this.root);
       const [{ root }, detail] = await Promise.all([
         call<Schemas["Hierarchy"]>({ path: "/api/v1/hierarchy?depth=0&usage=true&root=" + path }),
         call<Schemas["AgentDetail"]>({ path: "/api/v1/agents/" + path }),
@@ -88,20 +100,29 @@ export class Tree {
       this.top = { ...detail, usage: root.usage, child_count: detail.children.length } as unknown as AgentRow;
       this.problem = undefined;
       this.redraw();
-      await children;
     } catch (thrown) {
-      this.problem = Problem.of(thrown);
-      this.redraw();
+      this.failed(thrown);
     }
+  }
+
+  /** failed shows why a read failed. If the server was not reached, the tree is read again until it is. */
+  private failed(thrown: unknown) {
+    const problem = Problem.of(thrown);
+    this.problem = problem.status === 0 ? new Problem(0, problem.detail + " The page retries until it does.") : problem;
+    if (problem.status === 0) {
+      clearTimeout(this.retry);
+      this.retry = setTimeout(() => void this.reload(), 2000);
+    }
+    this.redraw();
   }
 
   /** read reads the first pages of a parent's children, by default as many as before. */
   private async read(parent: string, pages = this.loaded.get(parent)?.pages ?? 1) {
     const old = this.loaded.get(parent);
     const reading = (old?.reading ?? 0) + 1; // an older read that ends later is ignored
-    this.loaded.set(parent, { agents: old?.agents ?? [], pages: old?.pages ?? 1, cursor: old?.cursor, loading: true, reading });
+    this.loaded.set(parent, { agents: old?.agents ?? [], pages: old?.pages ?? 1, cursor: old?.cursor, loading: true, growing: !old || pages > old.pages, reading });
     this.redraw();
-    let result: Children | undefined = old && { ...old, loading: false, reading };
+    let result: Children | undefined = old && { ...old, loading: false, growing: false, reading };
     try {
       const agents: AgentRow[] = [];
       let cursor: string | undefined;
@@ -110,10 +131,10 @@ export class Tree {
         agents.push(...page.agents);
         cursor = page.next_cursor;
       }
-      result = { agents, pages, cursor, loading: false, reading };
-      this.problem = undefined;
+      result = { agents, pages, cursor, loading: false, growing: false, reading };
+      if (this.top) this.problem = undefined;
     } catch (thrown) {
-      this.problem = Problem.of(thrown);
+      this.failed(thrown);
     }
     if (this.loaded.get(parent)?.reading !== reading) return;
     if (result) this.loaded.set(parent, result);
@@ -146,21 +167,25 @@ export class Tree {
       Object.assign(agent.usage, { used_today: e.data.used_today ?? agent.usage.used_today, subtree_used_today: e.data.subtree_used_today ?? agent.usage.subtree_used_today });
       this.redrawSoon();
     } else if (e.type.startsWith("agent.")) {
+      const above = e.data.parent_id ?? e.data.agent?.parent_id;
+      if (e.key === this.root) this.refresh(this.root);
       for (const [parent, below] of this.loaded) {
-        if (e.data.parent_id === parent || e.data.agent?.parent_id === parent || below.agents.some((a) => a.id === e.key)) this.refresh(parent);
+        if (above === parent || below.agents.some((a) => a.id === e.key || a.id === above)) this.refresh(parent);
       }
     }
   }
 
-  /** refresh reads the children of a parent again soon, of at most twenty parents a second. */
+  /** refresh reads the children of a parent again soon, of at most twenty parents a second, once the read before has ended. */
   private refresh(parent: string) {
     this.changed.add(parent);
     this.timer ??= setTimeout(() => {
       this.timer = undefined;
       const parents = [...this.changed].slice(0, atMost);
       for (const p of parents) {
+        if (this.loaded.get(p)?.loading) continue;
         this.changed.delete(p);
         if (this.opened.has(p)) void this.read(p);
+        if (p === this.root) void this.readTop();
       }
       const next = this.changed.values().next().value;
       if (next !== undefined) this.refresh(next);

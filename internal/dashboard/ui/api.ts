@@ -52,7 +52,7 @@ export async function request(c: Call, signal?: AbortSignal): Promise<Response> 
     });
   } catch (thrown) {
     if (signal?.aborted) throw thrown;
-    throw new Problem(0, "comet does not respond. The page retries until it does.");
+    throw new Problem(0, !c.method || c.method === "GET" ? "comet does not respond." : "comet did not respond. It may have executed the request: check before you send it again.");
   }
   if (response.ok) return response;
   throw await problemOf(response);

@@ -63,7 +63,7 @@ export function Checkpoint({ view, text, decidable, reload }: { view: View; text
       {view.status === "layer_complete" && view.layer_results?.map((r) => <LayerResult key={r.taskId} of={r} />)}
       {seen.steps.map((s) => <ShownStep key={s.id} step={s} />)}
       {seen.digest && <Digest of={seen} own={own} />}
-      {decidable && !replaced && (view.status === "layer_complete" ? <LayerDecision view={view} reload={reload} /> : <Decision key={seen.id} view={view} shown={seen} wrong={own === undefined || Boolean(own && own !== seen.digest)} reload={reload} decided={() => setDecided(seen.id)} />)}
+      {decidable && !replaced && (view.status === "layer_complete" ? <LayerDecision key={seen.id} view={view} reload={reload} decided={() => setDecided(seen.id)} /> : <Decision key={seen.id} view={view} shown={seen} wrong={own === undefined || Boolean(own && own !== seen.digest)} reload={reload} decided={() => setDecided(seen.id)} />)}
       {!decidable && <p class="muted">Your token may not decide on this checkpoint.</p>}
     </Panel>
   );
@@ -267,7 +267,7 @@ function failure(body: () => Schemas["CheckpointDecision"]): string[] {
   }
 }
 
-function LayerDecision({ view, reload }: { view: View; reload: () => void }) {
+function LayerDecision({ view, reload, decided }: { view: View; reload: () => void; decided: () => void }) {
   const [reason, setReason] = useState("");
   return (
     <div class="stack tight decision">
@@ -276,7 +276,7 @@ function LayerDecision({ view, reload }: { view: View; reload: () => void }) {
         <textarea class="short" rows={2} maxLength={2000} value={reason} onInput={(e) => setReason(e.currentTarget.value)} />
       </label>
       <div class="row">
-        <Action label="Continue" kind="primary" call={() => ({ method: "POST", path: `/api/v1/workflows/${view.workflow_id}/continue`, body: { reason: reason.trim() || undefined } })} message="The next layer starts." done={reload} />
+        <Action label="Continue" kind="primary" call={() => ({ method: "POST", path: `/api/v1/workflows/${view.workflow_id}/continue`, body: { reason: reason.trim() || undefined } })} message="The next layer starts." done={() => (decided(), reload())} />
       </div>
     </div>
   );

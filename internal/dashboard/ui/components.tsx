@@ -149,7 +149,14 @@ export type Column<T> = { title: string; cell: (row: T) => ComponentChildren; nu
 
 /** Table is a table whose first column names the rows, which may lead to a view. The keys j and k move between rows, Enter opens one. */
 export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string; href?: (row: T) => string | undefined; more?: () => void; empty: ComponentChildren }) {
-  if (p.rows.length === 0) return <>{p.empty}</>;
+  const more = p.more && (
+    <div class="more">
+      <button class="quiet" onClick={p.more}>
+        Show more
+      </button>
+    </div>
+  );
+  if (p.rows.length === 0) return <>{p.empty}{more}</>;
   const keys = (event: KeyboardEvent) => {
     const row = (event.target as Element).closest("tr");
     if (!row || event.target !== row) return;
@@ -197,13 +204,7 @@ export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id
           </tbody>
         </table>
       </div>
-      {p.more && (
-        <div class="more">
-          <button class="quiet" onClick={p.more}>
-            Show more
-          </button>
-        </div>
-      )}
+      {more}
     </>
   );
 }

@@ -51,9 +51,9 @@ export function Events() {
   const [log, further] = useFurther(history.data, (next) => readLog(next, group, text));
   const [fresh, setFresh] = useState<LiveEvent[]>([]);
   const live = at === 0 && !paused;
+  useEffect(() => setFresh([]), [at === 0, group, text, continued]);
   useEffect(() => {
     if (!live) return;
-    setFresh([]);
     const offGap = onGap(() => setFresh([]));
     const offEvents = onEvents((events) => {
       const shown = events.filter((e) => e.position !== undefined && matches(e, group, text));
@@ -64,6 +64,10 @@ export function Events() {
   const pause = () => {
     if (paused) setContinued(continued + 1);
     setPaused(!paused);
+  };
+  const backToLive = () => {
+    setPaused(false);
+    setParameters({ at: "" });
   };
   const old = (log?.rows ?? []).filter((e) => matches(e, group, text));
   const known = fresh[fresh.length - 1]?.position ?? Infinity;
@@ -83,7 +87,7 @@ export function Events() {
             {paused ? "Continue" : "Pause"}
           </button>
         ) : (
-          <button class="primary" onClick={() => setParameters({ at: "" })}>
+          <button class="primary" onClick={backToLive}>
             Back to live
           </button>
         )}

@@ -1,8 +1,9 @@
 // The panel of what a person must decide.
 import type { ComponentChildren } from "preact";
 import type { Schemas } from "./api";
-import { Badge, Empty, Panel, Time } from "./components";
-import { kinds, usePages } from "./resource";
+import { Badge, Empty, Panel, Skeleton, Time } from "./components";
+import { ProblemNotice } from "./problem";
+import { kinds, usePages, type Refresh } from "./resource";
 import { link } from "./router";
 import { can } from "./session";
 import { what } from "./taskparts";
@@ -11,16 +12,20 @@ import { decisions, RunName, usePolling, waitingPath, type Summary } from "./wor
 
 type Waiting = { key: string; kind: string; text?: string; title: ComponentChildren; since: string; href: string };
 
+/** questions selects the events after which a question of an agent may be open or answered. */
+const questions: Refresh = (e) => /^task\.(question|replied|cancelled|failed|completed|retried)$/.test(e.type);
+
 /** NeedsYou lists what a person must decide: workflows to approve, questions of agents, and servers with a failure or with tools in quarantine. */
 export function NeedsYou() {
   const workflows = usePages<Summary>(can("tools:call", "workflows:approve") ? waitingPath : undefined, "workflows", kinds("workflow."));
   usePolling(workflows.reload);
-  const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=1000" : undefined, "tasks", kinds("task.question", "task.replied", "task.cancelled", "task.failed"));
-  const servers = useServers().data ?? [];
+  const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=1000" : undefined, "tasks", questions, 2000);
+  const servers = useServers();
+  const reads = [workflows, tasks, servers];
   const list: Waiting[] = [
     ...(workflows.data ?? []).map((w) => ({ key: w.workflow_id, kind: "paused", text: decisions[w.pause ?? ""], title: <RunName of={w} />, since: w.updated_at, href: link("workflows", w.workflow_id) })),
     ...(tasks.data ?? []).filter((t) => t.waiting_for === "reply").map((t) => ({ key: t.id, kind: "waiting", text: "question", title: what(t), since: t.updated_at, href: link("tasks", t.id) })),
-    ...servers.flatMap((u) => {
+    ...(servers.data ?? []).flatMap((u) => {
       const tools = u.quarantined.map((t) => t.id).join(", ");
       const since = u.quarantined.map((t) => t.changed_at ?? t.first_seen_at).sort()[0];
       const failed = u.state === "failed" || u.state === "authorization_required";
@@ -30,11 +35,15 @@ export function NeedsYou() {
       ];
     }),
   ];
-  const more = Boolean(workflows.more);
+  const more = Boolean(workflows.more || tasks.more);
+  const problem = reads.find((r) => r.problem)?.problem;
+  const loading = reads.some((r) => r.loading && !r.data);
   return (
-    <Panel title={"Needs you" + (list.length ? ` (${list.length}${more ? "+" : ""})` : "")} class="needs" flush actions={more && <a href={link("workflows") + "?status=paused&decidable=true"}>All decisions</a>}>
+    <Panel title={"Needs you" + (list.length ? ` (${list.length}${more ? "+" : ""})` : "")} class="needs" flush actions={workflows.more && <a href={link("workflows") + "?status=paused&decidable=true"}>All decisions</a>}>
+      {problem && <ProblemNotice problem={problem} />}
+      {loading && list.length === 0 && <Skeleton />}
       {list.length === 0 ? (
-        <Empty icon="check" title="Nothing needs your attention" />
+        !loading && !problem && <Empty icon="check" title="Nothing needs your attention" />
       ) : (
         <ul class="feed scroll" tabIndex={0} aria-label="What needs you">
           {list.map((w) => (

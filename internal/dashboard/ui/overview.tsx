@@ -81,7 +81,7 @@ function Span({ of }: { of: string }) {
   return (
     <div class="segments" role="group" aria-label="Time span">
       {windows.map(([id, text]) => (
-        <button key={id} aria-pressed={id === of} onClick={() => setParameters({ window: id === "1h" ? undefined : id })}>
+        <button key={id} aria-pressed={id === of} onClick={() => setParameters({ window: id === "1h" ? undefined : id }, true)}>
           {text}
         </button>
       ))}
@@ -185,23 +185,26 @@ function Workers() {
               <code>comet worker -- your-command</code>
             </Empty>
           ) : (
-            <ul class="feed scroll" tabIndex={0} aria-label="Workers">
-              {list.map((w) => (
-                <li key={w.agent_id} style={{ gridTemplateColumns: "auto minmax(0,1fr) 120px" }}>
-                  <Badge state={w.state} />
-                  {can("agents:read") ? (
-                    <a class="truncate" href={link("agents", w.agent_id)}>
-                      {w.agent_id}
-                    </a>
-                  ) : (
-                    <span class="truncate">{w.agent_id}</span>
-                  )}
-                  <span class="faint number">
-                    {w.in_flight} of {w.concurrency} slots
-                  </span>
-                </li>
-              ))}
-            </ul>
+            <>
+              <ul class="feed scroll" tabIndex={0} aria-label="Workers">
+                {list.map((w) => (
+                  <li key={w.agent_id} style={{ gridTemplateColumns: "auto minmax(0,1fr) 120px" }}>
+                    <Badge state={w.state} />
+                    {can("agents:read") ? (
+                      <a class="truncate" href={link("agents", w.agent_id)}>
+                        {w.agent_id}
+                      </a>
+                    ) : (
+                      <span class="truncate">{w.agent_id}</span>
+                    )}
+                    <span class="faint number">
+                      {w.in_flight} of {w.concurrency} slots
+                    </span>
+                  </li>
+                ))}
+              </ul>
+              {workers.more && <div class="more"><button class="quiet" onClick={workers.more}>Show more</button></div>}
+            </>
           )
         }
       </Loaded>

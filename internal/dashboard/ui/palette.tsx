@@ -20,11 +20,11 @@ type Entry = { id: string; title: string; detail?: string; kind: string; icon: I
 
 /** listen handles the shortcuts of the page: the palette, and "g" and a letter for each view. */
 export function listen() {
-  let g = 0;
+  let g = -Infinity;
   addEventListener("keydown", (event) => {
     if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") {
       event.preventDefault();
-      isOpen.value = !isOpen.value;
+      if (isOpen.value || !document.querySelector("dialog[open]")) isOpen.value = !isOpen.value; // not above another dialog
       return;
     }
     const at = event.target as HTMLElement;
@@ -39,7 +39,7 @@ export function listen() {
     } else if (event.timeStamp - g < 1500) {
       const section = sections.find((s) => s.key === event.key);
       if (section && visible().includes(section)) navigate(address(section));
-      g = 0;
+      g = -Infinity;
     }
   });
 }
@@ -51,17 +51,17 @@ export function Palette() {
 function OpenPalette() {
   const dialog = useModal();
   const [text, setText] = useState("");
-  const [found, setFound] = useState<Entry[]>([]);
+  const [result, setResult] = useState<{ of: string; entries: Entry[] }>({ of: "", entries: [] });
   const [selected, setSelected] = useState(0);
   useEffect(() => lists.clear(), []);
   useEffect(() => {
     const wanted = text.trim();
-    if (wanted.length < 2) return setFound([]);
+    if (wanted.length < 2) return;
     const stop = new AbortController();
     const timer = setTimeout(async () => {
       const lists = await Promise.all(searches().map((s) => s(wanted, stop.signal).catch(() => [] as Entry[])));
       const exact = (e: Entry) => Number(e.title === wanted || e.detail === wanted);
-      if (!stop.signal.aborted) setFound(lists.flat().sort((a, b) => exact(b) - exact(a)));
+      if (!stop.signal.aborted) setResult({ of: wanted, entries: lists.flat().sort((a, b) => exact(b) - exact(a)) });
     }, 150);
     return () => {
       clearTimeout(timer);
@@ -69,6 +69,7 @@ function OpenPalette() {
     };
   }, [text]);
 
+  const found = result.of === text.trim() ? result.entries : []; // not those of an earlier text
   const entries = [...commands().filter((e) => matches(e, text)), ...found];
   const at = Math.min(selected, Math.max(entries.length - 1, 0));
   const close = () => (isOpen.value = false);

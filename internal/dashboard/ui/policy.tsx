@@ -76,7 +76,7 @@ function TokenName({ token: t, selected, every }: { token: Token; selected: bool
 
 /** TokenPolicy reads a token's policy; a token without one may call every tool. */
 function TokenPolicy({ id, token }: { id: string; token?: Token }) {
-  const [saved, setSaved] = useState(0); // renews the editor after a change
+  const [saved, setSaved] = useState(0); // reads the policy again after a change
   const path = policyPath(id);
   const stored = useLoad<Stored>(
     useCallback(
@@ -89,5 +89,5 @@ function TokenPolicy({ id, token }: { id: string; token?: Token }) {
     ),
   );
   if (stored.loading && saved && stored.data === undefined) return null;
-  return <Loaded of={stored}>{(s) => <PolicyEditor key={s.etag ?? "none"} id={id} name={token?.name ?? id} stored={s} path={path} reload={() => setSaved(saved + 1)} />}</Loaded>;
+  return <Loaded of={stored}>{(s) => <PolicyEditor id={id} name={token?.name ?? id} stored={s} path={path} reload={() => setSaved(saved + 1)} />}</Loaded>;
 }

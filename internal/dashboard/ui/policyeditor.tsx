@@ -1,5 +1,5 @@
 // The editor of a token's tool policy, and the simulator of the policy that is being edited.
-import { useCallback, useEffect, useId, useState } from "preact/hooks";
+import { useCallback, useEffect, useId, useRef, useState } from "preact/hooks";
 import { call, Problem, request, type Call, type Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Loaded, Panel, Table } from "./components";
 import { count } from "./format";
@@ -27,21 +27,38 @@ function policyOf(d: Draft): Policy | undefined {
   return { allow: list(d.allow), deny: list(d.deny), classes: d.classes as ClassName[] };
 }
 
+const draftOf = ({ policy }: Stored): Draft => ({ allow: rules(policy?.allow), deny: rules(policy?.deny), classes: policy?.classes ?? [] });
+
 export function PolicyEditor({ id, name, stored, path, reload }: { id: string; name: string; stored: Stored; path: string; reload: () => void }) {
-  const [draft, setDraft] = useState<Draft>(() => ({ allow: rules(stored.policy?.allow), deny: rules(stored.policy?.deny), classes: stored.policy?.classes ?? [] }));
+  const [draft, setDraft] = useState(() => draftOf(stored));
+  const discard = useRef(false); // whether the draft is replaced by the policy that is being read
+  useEffect(() => {
+    if (discard.current) setDraft(draftOf(stored));
+    discard.current = false;
+    setProblem(undefined);
+    setBusy(false);
+  }, [stored]);
   const [problem, setProblem] = useState<Problem>();
+  const [busy, setBusy] = useState(false); // until the saved policy has been read: its entity tag is needed for the next one
   const policy = policyOf(draft);
   const save: Call = { method: "PUT", path, body: policy, ifMatch: stored.etag };
-  const changed = !policy || JSON.stringify(policy) !== JSON.stringify(policyOf({ allow: rules(stored.policy?.allow), deny: rules(stored.policy?.deny), classes: stored.policy?.classes ?? [] }));
+  const changed = !policy || JSON.stringify(policy) !== JSON.stringify(policyOf(draftOf(stored)));
+  const load = () => {
+    discard.current = true;
+    reload();
+  };
   const send = async (event: Event) => {
     event.preventDefault();
+    if (busy) return;
     setProblem(undefined);
+    setBusy(true);
     try {
       await request(save);
       notify("good", "Policy saved.");
       reload();
     } catch (thrown) {
       setProblem(Problem.of(thrown));
+      setBusy(false);
     }
   };
   return (
@@ -49,7 +66,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
       <Panel title={"Policy of " + name} actions={policy && <AsCurl calls={[save]} />}>
         {!stored.policy && <p class="muted">This token has no policy: it may call every tool.</p>}
         {problem && <ProblemNotice problem={problem} />}
-        {problem?.status === 412 && <div class="row"><button type="button" onClick={reload}>Load the new version</button></div>}
+        {problem?.status === 412 && <div class="row"><button type="button" onClick={load}>Load the new version</button></div>}
         <form class="fields" onSubmit={send}>
           <Rules title="Allow" hint="No rule: every tool." of={draft.allow} change={(allow) => setDraft({ ...draft, allow })} />
           <Rules title="Deny" hint="Takes precedence over the rules above." of={draft.deny} change={(deny) => setDraft({ ...draft, deny })} />
@@ -67,10 +84,10 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
             </div>
           </fieldset>
           <div class="row">
-            <button class="primary" disabled={!policy || (!changed && Boolean(stored.policy))}>
+            <button class="primary" disabled={busy || !policy || (!changed && Boolean(stored.policy))}>
               {stored.policy ? "Save policy" : "Set policy"}
             </button>
-            {stored.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: stored.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={reload} message="Policy deleted." />}
+            {stored.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: stored.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={load} message="Policy deleted." />}
           </div>
         </form>
       </Panel>

@@ -39,3 +39,6 @@ export function ProblemNotice({ problem, retry, errors = problem.errors }: { pro
     </div>
   );
 }
+
+/** titleOf returns the title of a view while its object has no name: the id, or that there is no such object. */
+export const titleOf = (id: string, problem?: Problem) => (problem?.status === 404 ? "Not found" : id);

@@ -19,6 +19,9 @@ export function kinds(...prefixes: string[]): Refresh {
   return (event) => prefixes.some((p) => event.type.startsWith(p));
 }
 
+/** never reads a resource only once, also after an outage: for calls that are paid for. */
+export const never: Refresh = () => false;
+
 /** about selects the events of one kind about one object. */
 export function about(prefix: string, key: string): Refresh {
   return (event) => event.key === key && event.type.startsWith(prefix);
@@ -59,8 +62,9 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>
       } catch (thrown) {
         if (stop.signal.aborted) return;
         const problem = Problem.of(thrown);
-        setState((old) => ({ data: source.current === load ? old.data : undefined, problem, loading: false }));
-        if (problem.status === 0) timer ??= setTimeout(read, retryAfter);
+        const retries = problem.status === 0 && wanted.current !== never;
+        setState((old) => ({ data: source.current === load ? old.data : undefined, problem: retries ? new Problem(0, problem.detail + " The page retries until it does.") : problem, loading: false }));
+        if (retries) timer ??= setTimeout(read, retryAfter);
       }
       running = false;
       if (again && !stop.signal.aborted) {
@@ -71,13 +75,13 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>
     const soon = () => {
       timer ??= setTimeout(read, Math.max(50, began + spacing - Date.now()));
     };
-    reload.current = () => void read();
+    reload.current = () => (clearTimeout(timer), void read());
     setState((old) => ({ ...old, loading: true, problem: undefined }));
     void read();
     const offEvents = onEvents((events) => {
       if (wanted.current && events.some(wanted.current)) soon();
     });
-    const offGap = onGap(soon);
+    const offGap = onGap(() => wanted.current !== never && soon());
     return () => {
       stop.abort();
       clearTimeout(timer);
@@ -92,7 +96,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>
 export type Pages<T> = Resource<T[]> & { more?: () => void };
 
 /** usePages reads a list of the API: its first page, and more pages on request. Events refresh all that is shown. */
-export function usePages<T>(path: string | undefined, member: string, refresh?: Refresh): Pages<T> {
+export function usePages<T>(path: string | undefined, member: string, refresh?: Refresh, spacing = quiet): Pages<T> {
   const [pages, setPages] = useState({ path, count: 1 });
   const count = pages.path === path ? pages.count : 1;
   const load = useCallback(
@@ -110,7 +114,7 @@ export function usePages<T>(path: string | undefined, member: string, refresh?: 
     },
     [path, count, member],
   );
-  const { data, ...rest } = useLoad(load, refresh);
+  const { data, ...rest } = useLoad(load, refresh, spacing);
   return { ...rest, data: data?.rows, more: data?.cursor ? () => setPages({ path, count: count + 1 }) : undefined };
 }
 

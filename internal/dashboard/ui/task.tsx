@@ -5,6 +5,7 @@ import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Table, 
 import { describe } from "./eventline";
 import { Figures, type Figure } from "./figures";
 import { between, clock, count, duration, words } from "./format";
+import { titleOf } from "./problem";
 import { about, useGet, usePages } from "./resource";
 import { link, parameter } from "./router";
 import { can } from "./session";
@@ -22,7 +23,7 @@ export function Task({ id }: { id: string }) {
   return (
     <Page
       name="task"
-      title={t ? what(t) : id}
+      title={t ? what(t) : titleOf(id, task.problem)}
       ready={!task.loading || Boolean(t)}
       crumbs={[["Tasks", link("tasks")], ...(t?.parent_id ? [[t.parent_id, link("tasks", t.parent_id)] as [string, string]] : [])]}
       badge={t && <TaskState task={t} />}

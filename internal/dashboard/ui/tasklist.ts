@@ -20,6 +20,9 @@ const pageSize = 50;
 /** atMost is the number of tasks that are read per second after events. */
 const atMost = 10;
 
+/** retryAfter is the time after which a read that failed is repeated, in milliseconds. */
+const retryAfter = 2000;
+
 /** newestFirst is the order of the API. */
 const newestFirst = (a: Task, b: Task) => Date.parse(b.created_at) - Date.parse(a.created_at) || (a.id < b.id ? 1 : -1);
 
@@ -30,7 +33,8 @@ class TaskList {
   /** fresh is the number of new tasks that are not shown, at most a page. */
   fresh = 0;
   private cursor?: string;
-  private changed = new Set<string>();
+  /** changed has the versions of the tasks that have changed since their rows were read. */
+  private changed = new Map<string, number>();
   private grown = true;
   private timer?: ReturnType<typeof setTimeout>;
   private busy = false;
@@ -50,7 +54,7 @@ class TaskList {
     const offEvents = onEvents((events) => events.forEach((e) => this.apply(e)));
     const offGap = onGap(() => {
       this.grown = true;
-      this.rows?.forEach((t) => this.changed.add(t.id));
+      this.rows?.forEach((t) => this.changed.set(t.id, t.version));
       this.soon();
     });
     return () => {
@@ -83,9 +87,9 @@ class TaskList {
     if (row && (e.data.version ?? Infinity) <= row.version) return;
     if (row && e.type === "task.progress") {
       const { progress, step, step_name, state, attempt } = { ...row, ...e.data } as Task;
-      return this.put([{ ...row, progress, step, step_name, state, attempt }]);
+      return this.put([{ ...row, progress, step, step_name, state, attempt, version: e.data.version ?? row.version }]);
     }
-    if (row) this.changed.add(row.id);
+    if (row) this.changed.set(row.id, e.data.version ?? Infinity);
     else if (!this.rows || (this.of.grows && e.type === "task.created") || ((this.of.state || this.of.agent) && e.type !== "task.progress")) this.grown = true;
     else return;
     this.soon();
@@ -104,15 +108,20 @@ class TaskList {
     this.busy = true;
     this.began = Date.now();
     await this.attempt(async () => {
-      const grown = this.grown;
-      this.grown = false;
-      if (grown) await this.readNewest(!this.reading());
-      const ids = [...this.changed].slice(0, atMost);
-      ids.forEach((id) => this.changed.delete(id));
-      await Promise.all(ids.map((id) => this.readOne(id)));
+      if (this.grown) {
+        this.grown = false;
+        await this.readNewest(!this.reading()).catch((thrown) => {
+          this.grown = true;
+          throw thrown;
+        });
+      }
+      const some = [...this.changed].slice(0, atMost);
+      await Promise.all(some.map(([id, version]) => this.readOne(id, version)));
     });
     this.busy = false;
-    if ((this.grown || this.changed.size > 0) && !this.stop.signal.aborted) this.soon();
+    if (this.stop.signal.aborted || (!this.grown && this.changed.size === 0)) return;
+    if (this.problem) this.timer ??= setTimeout(() => void this.update(), retryAfter);
+    else this.soon();
   }
 
   /** attempt draws what a reading has changed, or its problem. */
@@ -121,7 +130,8 @@ class TaskList {
       await read();
       this.problem = undefined;
     } catch (thrown) {
-      this.problem = Problem.of(thrown);
+      const problem = Problem.of(thrown);
+      this.problem = problem.status === 0 ? new Problem(0, problem.detail + " The page retries until it does.") : problem;
     }
     if (!this.stop.signal.aborted) this.redraw();
   }
@@ -135,7 +145,7 @@ class TaskList {
     const known = new Set(this.rows?.map((t) => t.id));
     const fresh = page.tasks.filter((t) => !known.has(t.id));
     this.put(page.tasks.filter((t) => known.has(t.id)));
-    page.tasks.forEach((t) => this.changed.delete(t.id));
+    page.tasks.forEach((t) => this.settle(t.id, t.version));
     this.fresh = show || !this.rows ? 0 : fresh.length;
     if (this.fresh > 0) return;
     if (!this.rows || (fresh.length === page.tasks.length && page.next_cursor)) { // what is between is not known
@@ -145,8 +155,15 @@ class TaskList {
     } else if (fresh.length > 0) this.merge(fresh);
   }
 
-  private async readOne(id: string) {
+  /** settle forgets that a task has changed once its row has the version. */
+  private settle(id: string, version: number) {
+    if ((this.changed.get(id) ?? 0) <= version) this.changed.delete(id);
+  }
+
+  /** readOne reads the task of a row, which an event reported with a version. */
+  private async readOne(id: string, reported: number) {
     const { tasks } = await call<Schemas["TaskList"]>({ path: query("/api/v1/tasks", { id_prefix: id, limit: 1 }) }, this.stop.signal);
+    this.settle(id, Math.max(reported, tasks[0]?.version ?? 0));
     if (tasks.length > 0) this.put(tasks);
     else this.rows = this.rows?.filter((t) => t.id !== id);
   }
@@ -156,7 +173,11 @@ class TaskList {
     if (!this.rows || tasks.length === 0) return;
     const now = new Map(tasks.map((t) => [t.id, t]));
     const { state, agent } = this.of;
-    this.rows = this.rows.map((t) => now.get(t.id) ?? t).filter((t) => (!state || t.state === state) && (!agent || t.agent_id === agent));
+    const newer = (t: Task) => {
+      const next = now.get(t.id);
+      return next && next.version >= t.version ? next : t;
+    };
+    this.rows = this.rows.map(newer).filter((t) => (!state || t.state === state) && (!agent || t.agent_id === agent));
     this.redraw();
   }
 

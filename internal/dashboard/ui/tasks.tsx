@@ -58,7 +58,7 @@ export function Tasks() {
         <Search name="id" label="Id starts with" />
         <Search name="agent" label="Agent" placeholder="Agent id" />
         {parameter("session") && (
-          <button class="quiet" onClick={() => setParameters({ session: "" })}>
+          <button class="quiet" onClick={() => setParameters({ session: "" }, true)}>
             Session {parameter("session")} ✕
           </button>
         )}
@@ -91,7 +91,7 @@ function Owner() {
 /** Created selects the time in which the tasks were created. */
 function Created() {
   const custom = parameter("time") === "custom" || Boolean(parameter("since") || parameter("until"));
-  const choose = (time: string) => setParameters({ time, since: "", until: "" });
+  const choose = (time: string) => setParameters({ time, since: "", until: "" }, true);
   return (
     <>
       <label>
@@ -116,7 +116,7 @@ function Created() {
 function Moment({ name, label }: { name: string; label: string }) {
   const at = Date.parse(parameter(name));
   const local = Number.isNaN(at) ? "" : new Date(at - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
-  const change = (value: string) => setParameters({ time: "custom", [name]: value ? new Date(value).toISOString() : "" });
+  const change = (value: string) => setParameters({ time: "custom", [name]: value ? new Date(value).toISOString() : "" }, true);
   return (
     <label>
       {label}

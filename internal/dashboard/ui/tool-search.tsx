@@ -3,7 +3,7 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { call, type Call, type Schemas } from "./api";
 import { Empty, Facts, Loaded, Panel, Tag } from "./components";
 import { count } from "./format";
-import { useLoad } from "./resource";
+import { never, useLoad } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { Class, ToolsPage } from "./toolparts";
 
@@ -21,13 +21,13 @@ export function ToolSearch() {
   const search: Call = { method: "POST", path: "/api/v1/tools/search", body };
   const latest = useRef(search);
   latest.current = search;
-  const found = useLoad(useCallback((signal: AbortSignal) => (text ? call<Schemas["ToolSearchResult"]>(latest.current, signal) : Promise.resolve(undefined)), [text, context, flags]));
+  const found = useLoad(useCallback((signal: AbortSignal) => (text ? call<Schemas["ToolSearchResult"]>(latest.current, signal) : Promise.resolve(undefined)), [text, context, flags]), never);
   const entered = { query: text, context_tools: context };
   const [draft, setDraft] = useState(entered);
   useEffect(() => setDraft(entered), [text, context]);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    setParameters({ query: draft.query.trim(), context_tools: draft.context_tools.trim() });
+    setParameters({ query: draft.query.trim(), context_tools: draft.context_tools.trim() }, true);
   };
   return (
     <ToolsPage ready={!found.loading || !text} calls={[search]}>
@@ -58,7 +58,7 @@ export function ToolSearch() {
 function Flag({ name, text }: { name: string; text: string }) {
   return (
     <label>
-      <input type="checkbox" checked={parameter(name) === "yes"} onChange={(e) => setParameters({ [name]: e.currentTarget.checked ? "yes" : undefined })} />
+      <input type="checkbox" checked={parameter(name) === "yes"} onChange={(e) => setParameters({ [name]: e.currentTarget.checked ? "yes" : undefined }, true)} />
       {text}
     </label>
   );

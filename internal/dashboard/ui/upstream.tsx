@@ -5,10 +5,11 @@ import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Skeleto
 import { count, duration } from "./format";
 import { useGet, useLoad } from "./resource";
 import type { LiveEvent } from "./live";
-import { ProblemNotice } from "./problem";
+import { ProblemNotice, titleOf } from "./problem";
 import { link, navigate } from "./router";
 import { administers, can } from "./session";
-import { Changes, Definitions } from "./tool-definitions";
+import { useTools } from "./tool-catalogue";
+import { approval, Changes, Definitions } from "./tool-definitions";
 import { Class } from "./toolparts";
 import { ServerForm } from "./upstreamform";
 
@@ -28,7 +29,7 @@ export function Upstream({ id }: { id: string }) {
     ),
     ours,
   );
-  const tools = useGet<Schemas["ToolList"]>(query("/api/v1/tools", { server: id, limit: 200 }), ours);
+  const tools = useTools(id);
   const definitions = useGet<Schemas["ToolDefinitionList"]>(administers() ? path + "/tools" : undefined, ours);
   const reload = () => (server.reload(), tools.reload(), definitions.reload());
   const u = server.data;
@@ -36,7 +37,7 @@ export function Upstream({ id }: { id: string }) {
   return (
     <Page
       name="upstream"
-      title={id}
+      title={titleOf(id, server.problem)}
       crumbs={[["Tools", link("tools")]]}
       badge={u && <Badge state={u.state} />}
       subtitle={u?.server_name && [u.server_name, u.server_version].join(" ")}
@@ -52,11 +53,11 @@ export function Upstream({ id }: { id: string }) {
       {changed.length > 0 && <Changes of={changed} path={path} reload={reload} />}
       {!u ? server.loading && <Skeleton /> : <Health server={u} />}
       {u && (
-        <Panel title={`Tools (${count((definitions.data ?? tools.data)?.tools.length ?? u.tools)})`} flush>
+        <Panel title={`Tools (${count((definitions.data?.tools ?? tools.data)?.length ?? u.tools)})`} flush>
           {administers() ? (
-            <Loaded of={definitions}>{(d) => <Definitions of={d.tools} callable={tools.data?.tools ?? []} path={path} reload={reload} />}</Loaded>
+            <Loaded of={definitions}>{(d) => <Definitions of={d.tools} callable={tools.data ?? []} path={path} reload={reload} />}</Loaded>
           ) : (
-            <Loaded of={tools}>{(t) => <Callable tools={t.tools} />}</Loaded>
+            <Loaded of={tools}>{(t) => <Callable tools={t} />}</Loaded>
           )}
         </Panel>
       )}
@@ -75,8 +76,8 @@ function Actions({ server: u, etag, path, reload, changed }: { server: Server; e
       {changed.length > 0 && (
         <Action
           label="Approve all"
-          call={{ method: "POST", path: path + "/approve" }}
-          question={`Approve the current definitions of ${changed.length} quarantined tools of ${u.id}? They become available to agents.`}
+          call={changed.map((d) => approval(d, path))}
+          question={`Approve the definitions of ${changed.length} quarantined tools of ${u.id} that this page shows? They become available to agents.`}
           details={<ul>{changed.map((d) => <li key={d.id}>{d.tool}</li>)}</ul>}
           done={reload}
           message="Tools approved."

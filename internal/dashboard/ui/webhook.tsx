@@ -5,6 +5,7 @@ import { Action, AsCurl, Facts, Loaded, Page, Panel, Tag, Time } from "./compone
 import { FormDialog } from "./form";
 import { duration } from "./format";
 import { Icon } from "./icons";
+import { titleOf } from "./problem";
 import { about, useLoad, useRepeat } from "./resource";
 import { link, navigate, setParameters } from "./router";
 import { notify } from "./toasts";
@@ -31,7 +32,7 @@ export function Webhook({ id }: { id: string }) {
   return (
     <Page
       name="webhook"
-      title={hook?.url ?? id}
+      title={hook?.url ?? titleOf(id, loaded.problem)}
       crumbs={[["Webhooks", link("webhooks")]]}
       ready={!loaded.loading || Boolean(hook)}
       badge={hook && <HookState hook={hook} />}
@@ -70,9 +71,9 @@ function Actions({ hook, path, reload, open }: { hook: Hook; path: string; reloa
     <>
       <AsCurl calls={[{ path }, { path: path + "/deliveries?limit=50" }]} />
       {hook.enabled ? (
-        <Action label="Disable" call={change} done={reload} question="Disable this webhook? Until it is enabled again, comet sends nothing and creates no deliveries; missed events can be delivered later." message="Webhook disabled." />
+        <Action key="disable" label="Disable" call={change} done={reload} question="Disable this webhook? Until it is enabled again, comet sends nothing and creates no deliveries; missed events can be delivered later." message="Webhook disabled." />
       ) : (
-        <Action label="Enable" call={change} done={reload} message="Webhook enabled." />
+        <Action key="enable" label="Enable" call={change} done={reload} message="Webhook enabled." />
       )}
       <button onClick={() => open("rotate")}>Rotate secret</button>
       <Action label="Delete" kind="danger" question="Delete this webhook and its deliveries?" call={{ method: "DELETE", path }} done={() => navigate(link("webhooks"))} message="Webhook deleted." />

@@ -8,7 +8,7 @@ import { Dag } from "./dag";
 import { Figures, type Figure } from "./figures";
 import { between, count, duration, words } from "./format";
 import { FormDialog } from "./form";
-import { ProblemNotice } from "./problem";
+import { ProblemNotice, titleOf } from "./problem";
 import { about, useGet, useLoad, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { can } from "./session";
@@ -45,7 +45,7 @@ export function Workflow({ id }: { id: string }) {
   return (
     <Page
       name="workflow"
-      title={view?.definition?.name ?? id}
+      title={view?.definition?.name ?? titleOf(id, run.problem)}
       crumbs={[["Workflows", link("workflows")]]}
       ready={Boolean((run.data || run.problem) && (graph.data || graph.problem))}
       badge={view && <Badge state={view.status} of={runTone(view.status)} />}
@@ -156,7 +156,7 @@ function Steps({ graph, items, path, checkpoints }: { graph: Parameters<typeof L
   const buttons = (
     <div class="segments" role="group" aria-label="Show the steps as">
       {shapes.map(([id, text]) => (
-        <button key={id} aria-pressed={id === shape} onClick={() => setParameters({ view: id === "graph" ? undefined : id })}>
+        <button key={id} aria-pressed={id === shape} onClick={() => setParameters({ view: id === "graph" ? undefined : id }, true)}>
           {text}
         </button>
       ))}

@@ -66,7 +66,7 @@ function One({ name }: { name: string }) {
               <a href={query(link("workflows"), { tab: "definitions" })}>Definitions</a> <span class="faint">/</span> <strong>{d.name}</strong>
               <label class="row muted">
                 Version
-                <select value={String(d.version)} onChange={(e) => setParameters({ version: e.currentTarget.value === String(newest.data?.version) ? undefined : e.currentTarget.value })}>
+                <select value={String(d.version)} onChange={(e) => setParameters({ version: e.currentTarget.value === String(newest.data?.version) ? undefined : e.currentTarget.value }, true)}>
                   {Array.from({ length: newest.data?.version ?? d.version }, (_, i) => (
                     <option key={i} value={String(i + 1)}>{i + 1}</option>
                   )).reverse()}
