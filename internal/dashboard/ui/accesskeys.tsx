@@ -154,7 +154,7 @@ function V5Key({ id }: { id: string }) {
   );
   const loaded = useLoad(load, about("key.", id));
   const [issued, setIssued] = useState<string>();
-  const some = Boolean(loaded.data?.length);
+  const some = loaded.data && loaded.data.length > 0; // undefined until it is known
   const done = (k: Schemas["AgentKeyIssued"]) => (setIssued(k.key), loaded.reload());
   return (
     <Panel
@@ -164,9 +164,9 @@ function V5Key({ id }: { id: string }) {
         <>
           <AsCurl calls={[{ path }]} />
           {some ? (
-            <Action<Schemas["AgentKeyIssued"]> label="Replace" call={{ method: "PUT", path, body: {} }} question={`Issue a new secret for ${id}? The current one stops working at once.`} done={done} message="Secret replaced." />
+            <Action<Schemas["AgentKeyIssued"]> key="replace" label="Replace" call={{ method: "PUT", path, body: {} }} question={`Issue a new secret for ${id}? The current one stops working at once.`} done={done} message="Secret replaced." />
           ) : (
-            <Action<Schemas["AgentKeyIssued"]> label="Issue secret" call={{ method: "PUT", path, body: {} }} done={done} message="Secret issued." />
+            some === false && <Action<Schemas["AgentKeyIssued"]> key="issue" label="Issue secret" call={{ method: "PUT", path, body: {} }} done={done} message="Secret issued." />
           )}
         </>
       }

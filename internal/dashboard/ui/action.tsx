@@ -1,6 +1,6 @@
 // Buttons that send calls of the API, and the calls as commands for a shell.
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call, curl, Problem, type Call } from "./api";
 import { Dialog } from "./dialog";
 import { Icon } from "./icons";
@@ -52,8 +52,8 @@ export function AsCurl({ calls, invalid = [], name }: { calls: Call[]; invalid?:
               </div>
             </div>
           )}
-          {calls.map((c) => (
-            <div class="stack tight" key={c.method + c.path}>
+          {calls.map((c, i) => (
+            <div class="stack tight" key={i}>
               <Json label="Command" value={curl(c)} />
               <div class="row">
                 <CopyButton text={curl(c)} label="Copy command" />
@@ -66,25 +66,33 @@ export function AsCurl({ calls, invalid = [], name }: { calls: Call[]; invalid?:
   );
 }
 
-type Sent<T> = { label: string; call: Call | Call[] | (() => Call); details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; done?: (result: T) => void; message?: string | ((result: T) => string) };
+type Sent<T> = { label: string; call: Call | Call[] | (() => Call); details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; done?: (result: T) => void; /** changed is called if only some of the calls succeeded. */ changed?: () => void; message?: string | ((result: T) => string) };
 
 /** useSend sends the calls of an action, one after the other; send reports whether they succeeded. */
 function useSend<T>(p: Sent<T>) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem>();
+  const closed = useRef(false); // whether the dialog was closed while the calls ran
+  useEffect(() => () => void (closed.current = true), []);
   const get = (): Call[] => [typeof p.call === "function" ? p.call() : p.call].flat();
   const send = async (): Promise<Problem | undefined> => {
     setBusy(true);
     setProblem(undefined);
     let failure: Problem | undefined;
+    const calls = get();
+    let sent = 0;
+    let result!: T;
     try {
-      let result!: T;
-      for (const c of get()) result = await call<T>(c);
+      for (; sent < calls.length; sent++) result = await call<T>(calls[sent]!);
       const message = typeof p.message === "function" ? p.message(result) : (p.message ?? p.label + ": done.");
       if (message) notify("good", message);
       p.done?.(result);
     } catch (thrown) {
-      setProblem((failure = Problem.of(thrown)));
+      failure = Problem.of(thrown);
+      if (calls.length > 1) failure = failure.with(` ${sent} of ${calls.length} calls succeeded before.`);
+      setProblem(failure);
+      if (closed.current) notify("bad", failure.text);
+      if (sent > 0) p.changed?.();
     }
     setBusy(false);
     return failure;
@@ -114,8 +122,9 @@ export function Action<T = unknown>(p: Sent<T> & { question?: string; disabled?:
   );
 }
 
-/** Confirm asks before a call is sent. */
-export function Confirm<T = unknown>(p: Sent<T> & { question: string; close: () => void }) {
+/** Confirm asks before the calls of an action are sent. */
+export function Confirm<T = unknown>(opened: Sent<T> & { question: string; close: () => void }) {
+  const [p] = useState(opened); // what is sent is what was shown, also if the view has changed since
   const { busy, problem, get, send } = useSend<T>({ ...p, done: (result) => (p.close(), p.done?.(result)) });
   return (
     <Dialog

@@ -41,7 +41,7 @@ export function Agent({ id }: { id: string }) {
       crumbs={[["Agents", link("agents")], ...[...(loaded.data?.above ?? [])].reverse().map((a): [string, string] => [a.name, link("agents", a.id)])]}
       badge={agent && <><Badge state={agent.is_active ? "active" : "inactive"} />{worker && <Badge state={worker.state} text={"worker " + worker.state} />}</>}
       subtitle={agent && <span class="row"><code>{agent.id}</code> {levels[agent.level]} {agent.type && <Tag>{agent.type}</Tag>}</span>}
-      actions={agent && <Actions agent={agent} path={path} open={setDialog} />}
+      actions={agent && <Actions agent={agent} path={path} reload={loaded.reload} open={setDialog} />}
     >
       <Loaded of={loaded}>
         {({ agent }) => (
@@ -64,7 +64,7 @@ export function Agent({ id }: { id: string }) {
   );
 }
 
-function Actions({ agent, path, open }: { agent: Detail; path: string; open: (dialog: "edit" | "child" | "budget") => void }) {
+function Actions({ agent, path, reload, open }: { agent: Detail; path: string; reload: () => void; open: (dialog: "edit" | "child" | "budget") => void }) {
   return (
     <>
       <AsCurl calls={[{ path }, { path: path + "/usage" }, { path: path + "/ancestors" }]} />
@@ -73,9 +73,9 @@ function Actions({ agent, path, open }: { agent: Detail; path: string; open: (di
         <>
           {agent.level > 0 &&
             (agent.is_active ? (
-              <Action label="Deactivate" kind="danger" call={{ method: "PATCH", path, body: { is_active: false } }} question={`Deactivate ${agent.id}? It receives no further tasks, and its tokens are rejected, until it is activated again.`} message="The agent is inactive." />
+              <Action key="deactivate" label="Deactivate" kind="danger" call={{ method: "PATCH", path, body: { is_active: false } }} question={`Deactivate ${agent.id}? It receives no further tasks, and its tokens are rejected, until it is activated again.`} done={reload} message="The agent is inactive." />
             ) : (
-              <Action label="Activate" call={{ method: "PATCH", path, body: { is_active: true } }} message="The agent is active." />
+              <Action key="activate" label="Activate" call={{ method: "PATCH", path, body: { is_active: true } }} done={reload} message="The agent is active." />
             ))}
           {agent.level < 3 && <button onClick={() => open("child")}>New agent below</button>}
           <button class="primary" onClick={() => open("edit")}>

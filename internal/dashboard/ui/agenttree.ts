@@ -25,6 +25,7 @@ export class Tree {
   private changed = new Set<string>();
   private timer?: ReturnType<typeof setTimeout>;
   private retry?: ReturnType<typeof setTimeout>;
+  private stop = new AbortController();
   private drawing = false;
 
   constructor(
@@ -45,6 +46,7 @@ export class Tree {
       offGap();
       clearTimeout(this.timer);
       clearTimeout(this.retry);
+      this.stop.abort();
     };
   }
 
@@ -94,8 +96,8 @@ export class Tree {
     const path = encodeURIComponent(this.root);
     try {
       const [{ root }, detail] = await Promise.all([
-        call<Schemas["Hierarchy"]>({ path: "/api/v1/hierarchy?depth=0&usage=true&root=" + path }),
-        call<Schemas["AgentDetail"]>({ path: "/api/v1/agents/" + path }),
+        call<Schemas["Hierarchy"]>({ path: "/api/v1/hierarchy?depth=0&usage=true&root=" + path }, this.stop.signal),
+        call<Schemas["AgentDetail"]>({ path: "/api/v1/agents/" + path }, this.stop.signal),
       ]);
       this.top = { ...detail, usage: root.usage, child_count: detail.children.length } as unknown as AgentRow;
       this.problem = undefined;
@@ -107,8 +109,9 @@ export class Tree {
 
   /** failed shows why a read failed. If the server was not reached, the tree is read again until it is. */
   private failed(thrown: unknown) {
+    if (this.stop.signal.aborted) return;
     const problem = Problem.of(thrown);
-    this.problem = problem.status === 0 ? new Problem(0, problem.detail + " The page retries until it does.") : problem;
+    this.problem = problem.status === 0 ? problem.with(" The page retries until it does.") : problem;
     if (problem.status === 0) {
       clearTimeout(this.retry);
       this.retry = setTimeout(() => void this.reload(), 2000);
@@ -127,7 +130,7 @@ export class Tree {
       const agents: AgentRow[] = [];
       let cursor: string | undefined;
       for (let i = 0; i < pages && (i === 0 || cursor); i++) {
-        const page = await call<Schemas["AgentList"]>({ path: childrenPath(parent, cursor) });
+        const page = await call<Schemas["AgentList"]>({ path: childrenPath(parent, cursor) }, this.stop.signal);
         agents.push(...page.agents);
         cursor = page.next_cursor;
       }

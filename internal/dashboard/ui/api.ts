@@ -28,6 +28,11 @@ export class Problem extends Error {
     return short.length > 0 ? `${this.detail} (${short.map(([name, value]) => name + ": " + String(value)).join(", ")})` : this.detail;
   }
 
+  /** with returns the problem with a further sentence. */
+  with(sentence: string): Problem {
+    return new Problem(this.status, this.detail + sentence, this.code, this.errors, this.requestID, this.members);
+  }
+
   /** of returns any thrown value as a problem. */
   static of(thrown: unknown): Problem {
     return thrown instanceof Problem ? thrown : new Problem(0, thrown instanceof Error ? thrown.message : String(thrown));
@@ -69,7 +74,7 @@ export async function problemOf(response: Response): Promise<Problem> {
   }
   const { type, title, status, detail, instance, code, request_id, errors, ...members } = body;
   if (response.status === 401 && !response.url.endsWith("/ui/session")) loggedIn.value = false;
-  return new Problem(response.status, detail || title || response.statusText, code, errors ?? [], request_id ?? response.headers.get("X-Request-Id") ?? "", members);
+  return new Problem(response.status, detail || title || response.statusText || "status " + response.status, code, errors ?? [], request_id ?? response.headers.get("X-Request-Id") ?? "", members);
 }
 
 /** call sends a call and returns the JSON of the response, undefined if it has none. */

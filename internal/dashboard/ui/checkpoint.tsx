@@ -63,7 +63,7 @@ export function Checkpoint({ view, text, decidable, reload }: { view: View; text
       {view.status === "layer_complete" && view.layer_results?.map((r) => <LayerResult key={r.taskId} of={r} />)}
       {seen.steps.map((s) => <ShownStep key={s.id} step={s} />)}
       {seen.digest && <Digest of={seen} own={own} />}
-      {decidable && !replaced && (view.status === "layer_complete" ? <LayerDecision key={seen.id} view={view} reload={reload} decided={() => setDecided(seen.id)} /> : <Decision key={seen.id} view={view} shown={seen} wrong={own === undefined || Boolean(own && own !== seen.digest)} reload={reload} decided={() => setDecided(seen.id)} />)}
+      {decidable && !replaced && decided !== seen.id && (view.status === "layer_complete" ? <LayerDecision key={seen.id} view={view} reload={reload} decided={() => setDecided(seen.id)} /> : <Decision key={seen.id} view={view} shown={seen} wrong={own === undefined || Boolean(own && own !== seen.digest)} reload={reload} decided={() => setDecided(seen.id)} />)}
       {!decidable && <p class="muted">Your token may not decide on this checkpoint.</p>}
     </Panel>
   );

@@ -183,7 +183,7 @@ export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id
             {p.rows.map((row) => {
               const to = p.href?.(row);
               const open = (event: MouseEvent) => {
-                if (to && !(event.target as Element).closest("a, button, input, select, label") && !getSelection()?.toString()) navigate(to);
+                if (to && !(event.target as Element).closest("a, button, input, select, label, dialog") && !getSelection()?.toString()) navigate(to);
               };
               return (
                 <tr key={p.id(row)} data-href={to} tabIndex={to ? 0 : undefined} onClick={open}>

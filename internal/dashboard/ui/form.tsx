@@ -110,7 +110,7 @@ const Conflict = ({ ready, load }: { ready: boolean; load: () => void }) => (
     <button type="button" disabled={!ready} onClick={load}>
       Load the new version
     </button>
-    <span class="hint muted">{ready ? "The fields that you edited stay." : "Reading it …"}</span>
+    <span class="hint muted">Nothing was saved. {ready ? "The fields that you edited stay." : "Reading the new version …"}</span>
   </div>
 );
 

@@ -14,9 +14,8 @@ import { lazy } from "./lazy";
 import { connect, disconnect, state } from "./live";
 import { Login } from "./login";
 import { listen, Palette } from "./palette";
-import { followLinks, navigate, path } from "./router";
+import { followLinks, navigate, path, staying } from "./router";
 import { confirmLogin, identify, listens, logIn, me } from "./session";
-import { shown } from "./secret";
 import { visible } from "./sections";
 import { Shell } from "./shell";
 import { theme } from "./theme";
@@ -65,7 +64,7 @@ function check(): (() => void) | undefined {
 }
 
 function App() {
-  const allowed = loggedIn.value === false && shown.value > 0 ? true : loggedIn.value;
+  const allowed = loggedIn.value === false && staying.value > 0 ? true : loggedIn.value;
   useEffect(() => {
     if (allowed && path.value === "login") navigate("/ui/", true);
     if (!allowed) return disconnect();

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import type { Schemas } from "./api";
 import { Badge, Empty, Panel, Skeleton, Time } from "./components";
 import { ProblemNotice } from "./problem";
-import { kinds, usePages, type Refresh } from "./resource";
+import { kinds, usePages, useRepeat, type Refresh } from "./resource";
 import { link } from "./router";
 import { can } from "./session";
 import { what } from "./taskparts";
@@ -20,6 +20,7 @@ export function NeedsYou() {
   const workflows = usePages<Summary>(can("tools:call", "workflows:approve") ? waitingPath : undefined, "workflows", kinds("workflow."));
   usePolling(workflows.reload);
   const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=1000" : undefined, "tasks", questions, 2000);
+  useRepeat(tasks.reload, !can("tasks:read"), 5000);
   const servers = useServers();
   const reads = [workflows, tasks, servers];
   const list: Waiting[] = [

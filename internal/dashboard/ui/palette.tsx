@@ -114,7 +114,7 @@ function OpenPalette() {
           </li>
         ))}
       </ul>
-      {entries.length === 0 && <p class="empty">Nothing matches “{text}”.</p>}
+      {entries.length === 0 && <p class="empty">{text.trim().length > 1 && result.of !== text.trim() ? "Searching …" : `Nothing matches “${text}”.`}</p>}
     </dialog>
   );
 }

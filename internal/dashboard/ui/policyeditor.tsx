@@ -30,21 +30,24 @@ function policyOf(d: Draft): Policy | undefined {
 const draftOf = ({ policy }: Stored): Draft => ({ allow: rules(policy?.allow), deny: rules(policy?.deny), classes: policy?.classes ?? [] });
 
 export function PolicyEditor({ id, name, stored, path, reload }: { id: string; name: string; stored: Stored; path: string; reload: () => void }) {
+  const [base, setBase] = useState(stored); // the policy that the draft changes
   const [draft, setDraft] = useState(() => draftOf(stored));
-  const discard = useRef(false); // whether the draft is replaced by the policy that is being read
+  const next = useRef<"keep" | "discard">(undefined); // what happens to the draft when the policy has been read after an action
   useEffect(() => {
-    if (discard.current) setDraft(draftOf(stored));
-    discard.current = false;
+    if (!next.current) return; // another request changed the policy: the server refuses to save
+    if (next.current === "discard") setDraft(draftOf(stored));
+    next.current = undefined;
+    setBase(stored);
     setProblem(undefined);
     setBusy(false);
   }, [stored]);
   const [problem, setProblem] = useState<Problem>();
   const [busy, setBusy] = useState(false); // until the saved policy has been read: its entity tag is needed for the next one
   const policy = policyOf(draft);
-  const save: Call = { method: "PUT", path, body: policy, ifMatch: stored.etag };
-  const changed = !policy || JSON.stringify(policy) !== JSON.stringify(policyOf(draftOf(stored)));
+  const save: Call = { method: "PUT", path, body: policy, ifMatch: base.etag };
+  const changed = !policy || JSON.stringify(policy) !== JSON.stringify(policyOf(draftOf(base)));
   const load = () => {
-    discard.current = true;
+    next.current = "discard";
     reload();
   };
   const send = async (event: Event) => {
@@ -55,6 +58,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
     try {
       await request(save);
       notify("good", "Policy saved.");
+      next.current = "keep";
       reload();
     } catch (thrown) {
       setProblem(Problem.of(thrown));
@@ -64,9 +68,9 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
   return (
     <>
       <Panel title={"Policy of " + name} actions={policy && <AsCurl calls={[save]} />}>
-        {!stored.policy && <p class="muted">This token has no policy: it may call every tool.</p>}
+        {!base.policy && <p class="muted">This token has no policy: it may call every tool.</p>}
         {problem && <ProblemNotice problem={problem} />}
-        {problem?.status === 412 && <div class="row"><button type="button" onClick={load}>Load the new version</button></div>}
+        {problem?.status === 412 && <div class="row"><button type="button" onClick={load}>Load the new version</button><span class="hint muted">Nothing was saved.</span></div>}
         <form class="fields" onSubmit={send}>
           <Rules title="Allow" hint="No rule: every tool." of={draft.allow} change={(allow) => setDraft({ ...draft, allow })} />
           <Rules title="Deny" hint="Takes precedence over the rules above." of={draft.deny} change={(deny) => setDraft({ ...draft, deny })} />
@@ -84,10 +88,10 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
             </div>
           </fieldset>
           <div class="row">
-            <button class="primary" disabled={busy || !policy || (!changed && Boolean(stored.policy))}>
-              {stored.policy ? "Save policy" : "Set policy"}
+            <button class="primary" disabled={busy || !policy || (!changed && Boolean(base.policy))}>
+              {base.policy ? "Save policy" : "Set policy"}
             </button>
-            {stored.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: stored.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={load} message="Policy deleted." />}
+            {base.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: base.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={load} message="Policy deleted." />}
           </div>
         </form>
       </Panel>

@@ -11,7 +11,7 @@ export function ProblemNotice({ problem, retry, errors = problem.errors }: { pro
     <div class="notice bad" role="alert">
       <Icon name="warning" />
       <div>
-        <span>{problem.status === 412 ? "Another request changed it after you opened it. Nothing was saved." : problem.detail}</span>
+        <span>{problem.detail}</span>
         {further.length > 0 && (
           <ul>
             {further.map((e) => (

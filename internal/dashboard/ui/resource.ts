@@ -63,7 +63,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>
         if (stop.signal.aborted) return;
         const problem = Problem.of(thrown);
         const retries = problem.status === 0 && wanted.current !== never;
-        setState((old) => ({ data: source.current === load ? old.data : undefined, problem: retries ? new Problem(0, problem.detail + " The page retries until it does.") : problem, loading: false }));
+        setState((old) => ({ data: source.current === load ? old.data : undefined, problem: retries ? problem.with(" The page retries until it does.") : problem, loading: false }));
         if (retries) timer ??= setTimeout(read, retryAfter);
       }
       running = false;

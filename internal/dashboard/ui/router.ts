@@ -20,7 +20,14 @@ export const parameters = computed(() => new URLSearchParams(current.value.split
 /** address is the path and the query of the view that is shown. */
 export const address = computed(() => current.value);
 
-addEventListener("popstate", () => (current.value = location.pathname + location.search));
+/** staying is above 0 while the page must stay at its address, because it shows what cannot be shown again. */
+export const staying = signal(0);
+
+addEventListener("popstate", () => {
+  if (staying.value > 0) history.pushState(null, "", current.value);
+  else current.value = location.pathname + location.search;
+});
+addEventListener("beforeunload", (event) => staying.value > 0 && event.preventDefault());
 
 /** navigate shows another view. */
 export function navigate(to: string, replace = false) {

@@ -1,17 +1,14 @@
 // Secrets that are shown once.
-import { signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { CopyButton, Json } from "./components";
 import { Dialog } from "./dialog";
+import { staying } from "./router";
 
-/** shown is the number of secrets that are shown: the page stays until they are closed, even if its login has ended. */
-export const shown = signal(0);
-
-/** Secret shows a secret that the server returns only once. */
+/** Secret shows a secret that the server returns only once. The page stays until it is closed, even if its login has ended. */
 export function Secret(p: { title: string; name: string; secret: string; hint?: string; line?: string; close: () => void }) {
   useLayoutEffect(() => {
-    shown.value++;
-    return () => void shown.value--;
+    staying.value++;
+    return () => void staying.value--;
   }, []);
   return (
     <Dialog title={p.title} stays close={p.close} footer={<button class="primary" onClick={p.close}>I have stored it</button>}>

@@ -6,7 +6,7 @@ import { describe } from "./eventline";
 import { Figures, type Figure } from "./figures";
 import { between, clock, count, duration, words } from "./format";
 import { titleOf } from "./problem";
-import { about, useGet, usePages } from "./resource";
+import { about, useGet, usePages, useRepeat } from "./resource";
 import { link, parameter } from "./router";
 import { can } from "./session";
 import { Output } from "./taskoutput";
@@ -19,6 +19,7 @@ export function Task({ id }: { id: string }) {
   const path = "/api/v1/tasks/" + encodeURIComponent(id);
   const task = useGet<Detail>(path, about("task.", id), 250);
   const t = task.data;
+  useRepeat(task.reload, !can("tasks:read")); // the stream of this token has no events of tasks
   const open = t && (t.state === "new" || t.state === "running");
   return (
     <Page

@@ -130,8 +130,7 @@ class TaskList {
       await read();
       this.problem = undefined;
     } catch (thrown) {
-      const problem = Problem.of(thrown);
-      this.problem = problem.status === 0 ? new Problem(0, problem.detail + " The page retries until it does.") : problem;
+      this.problem = Problem.of(thrown);
     }
     if (!this.stop.signal.aborted) this.redraw();
   }

@@ -12,7 +12,6 @@ type Definition = Schemas["ToolDefinitionView"];
 type Shared = { path: string; reload: () => void };
 
 /** approval is the call that approves the pending definition that is shown, and no other. */
-/** approval approves the definition of a tool that is shown, and no later one. */
 export const approval = (d: Definition, path: string) => ({ method: "POST", path: path + "/tools/approve", body: { tool: d.tool, digest: d.pending_digest ?? d.digest } });
 
 /** Changes shows the definitions that wait for approval beside the approved ones. */

@@ -10,7 +10,7 @@ import { Class, ToolsPage } from "./toolparts";
 export function ToolSearch() {
   const text = parameter("query");
   const context = parameter("context_tools");
-  const flags = parameter("related") + parameter("stubs");
+  const flags = parameter("related") + "," + parameter("stubs");
   const body: Schemas["ToolSearchQuery"] = {
     query: text,
     limit: 20,

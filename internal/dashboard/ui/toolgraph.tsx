@@ -75,16 +75,16 @@ function PathFinder({ nodes }: { nodes: GraphNode[] }) {
       {ends.map(([name, text]) => (
         <label key={name + parameter(name)}>
           {text}
-          <input type="text" list="graph-tools" placeholder="server:tool" defaultValue={parameter(name)} onChange={(e) => setParameters({ [name]: e.currentTarget.value.trim() })} />
+          <input type="text" list="graph-tools" placeholder="server:tool" defaultValue={parameter(name)} onChange={(e) => setParameters({ [name]: e.currentTarget.value.trim() }, true)} />
         </label>
       ))}
       <datalist id="graph-tools">
         {nodes.map((n) => (
-          <option key={n.id} value={n.id} />
+          <option key={n.id} value={n.id}>{n.id}</option>
         ))}
       </datalist>
       {(parameter("from") || parameter("to")) && (
-        <button class="quiet" onClick={() => setParameters({ from: "", to: "" })}>
+        <button class="quiet" onClick={() => setParameters({ from: "", to: "" }, true)}>
           Clear
         </button>
       )}
@@ -234,8 +234,8 @@ function Selected({ graph, id, colour, select }: { graph: Graph; id: string; col
         />
         <div class="row">
           <a href={link("tools", id)}>Open tool</a>
-          <button class="link" onClick={() => setParameters({ from: id })}>Path from here</button>
-          <button class="link" onClick={() => setParameters({ to: id })}>Path to here</button>
+          <button class="link" onClick={() => setParameters({ from: id }, true)}>Path from here</button>
+          <button class="link" onClick={() => setParameters({ to: id }, true)}>Path to here</button>
         </div>
       </div>
       <div class="scroll small edges" tabIndex={0} role="region" aria-label="Edges">

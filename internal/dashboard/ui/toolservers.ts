@@ -1,7 +1,7 @@
 // The MCP servers with their tools in quarantine.
 import { useCallback } from "preact/hooks";
 import { call, type Schemas } from "./api";
-import { kinds, useLoad, type Resource } from "./resource";
+import { kinds, useLoad, useRepeat, type Resource } from "./resource";
 import { administers, can } from "./session";
 
 export type Server = Schemas["UpstreamView"] & { quarantined: Schemas["ToolDefinitionView"][] };
@@ -21,5 +21,7 @@ export function useServers(): Resource<Server[]> {
       }),
     );
   }, []);
-  return useLoad(load, kinds("upstream.", "tool.quarantined", "tool.approved"));
+  const servers = useLoad(load, kinds("upstream.", "tool.quarantined", "tool.approved"));
+  useRepeat(servers.reload, !administers(), 5000); // only administrators receive events of servers
+  return servers;
 }

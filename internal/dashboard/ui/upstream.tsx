@@ -3,7 +3,7 @@ import { useCallback, useState } from "preact/hooks";
 import { request, query, type Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Skeleton, Table, Time } from "./components";
 import { count, duration } from "./format";
-import { useGet, useLoad } from "./resource";
+import { useGet, useLoad, useRepeat } from "./resource";
 import type { LiveEvent } from "./live";
 import { ProblemNotice, titleOf } from "./problem";
 import { link, navigate } from "./router";
@@ -32,6 +32,7 @@ export function Upstream({ id }: { id: string }) {
   const tools = useTools(id);
   const definitions = useGet<Schemas["ToolDefinitionList"]>(administers() ? path + "/tools" : undefined, ours);
   const reload = () => (server.reload(), tools.reload(), definitions.reload());
+  useRepeat(reload, !administers(), 5000); // only administrators receive events of servers
   const u = server.data;
   const changed = definitions.data?.tools.filter((d) => d.state === "quarantined") ?? [];
   return (
@@ -78,8 +79,9 @@ function Actions({ server: u, etag, path, reload, changed }: { server: Server; e
           label="Approve all"
           call={changed.map((d) => approval(d, path))}
           question={`Approve the definitions of ${changed.length} quarantined tools of ${u.id} that this page shows? They become available to agents.`}
-          details={<ul>{changed.map((d) => <li key={d.id}>{d.tool}</li>)}</ul>}
+          details={<ul>{changed.map((d) => <li key={d.id}>{d.tool} <code class="faint">{d.pending_digest ?? d.digest}</code></li>)}</ul>}
           done={reload}
+          changed={reload}
           message="Tools approved."
         />
       )}

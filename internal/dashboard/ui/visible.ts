@@ -16,7 +16,7 @@ const next = options.vnode;
 options.vnode = (node) => {
   const props = node.props as Record<string, any>;
   if (typeof node.type === "string") {
-    for (const name of ["title", "aria-label"]) if (typeof props[name] === "string") props[name] = shown(props[name]);
+    for (const name of ["title", "aria-label", "aria-description", "aria-valuetext", "placeholder"]) if (typeof props[name] === "string") props[name] = shown(props[name]);
   }
   if ((typeof node.type === "string" || node.type === Fragment) && props.children !== undefined) props.children = texts(props.children);
   next?.(node);
