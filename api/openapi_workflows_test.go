@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -66,7 +67,9 @@ func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	require.Equal(t, "layer_complete", d.ask(t, "GET", one, at(one, layered)+"?wait=20", "", 200)["status"])
 	d.ask(t, "GET", all, all+"?limit=1", "", 200)
 	d.ask(t, "GET", all, all+"?limit=0", "", 400)
-	d.ask(t, "POST", one+"/continue", at(one+"/continue", layered), `{"reason":"right"}`, 200)
+	d.ask(t, "POST", one+"/continue", at(one+"/continue", layered), `{"checkpoint_id":"cp_of_an_earlier_layer"}`, 409)
+	open := d.ask(t, "GET", one, at(one, layered), "", 200)["checkpoint_id"]
+	d.ask(t, "POST", one+"/continue", at(one+"/continue", layered), fmt.Sprintf(`{"checkpoint_id":%q,"reason":"right"}`, open), 200)
 	require.Equal(t, "error", d.ask(t, "GET", one, at(one, layered)+"?wait=20", "", 200)["status"])
 	aborted := start(approved, 200)
 	const more = `{"workflow":{"tasks":[{"id":"b","type":"code_execution","code":"return 1"}]}}`

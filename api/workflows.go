@@ -186,7 +186,8 @@ func changeWorkflow[D any](s *Server, rule bodyRule, do func(request, D) error) 
 
 // workflowContinuation is the body of a request to continue a workflow.
 type workflowContinuation struct {
-	Reason *string `json:"reason" validate:"omitnil,text,max=2000" example:"the layer is right" maxLength:"2000" extensions:"x-nullable"` // The reason, which is stored with the checkpoint.
+	CheckpointID *string `json:"checkpoint_id" validate:"omitnil,max=64" example:"cp_034530bbngmsf6j6dh3xtmbr50" maxLength:"64" extensions:"x-nullable"` // The checkpoint whose results are confirmed; by default the open one.
+	Reason       *string `json:"reason" validate:"omitnil,text,max=2000" example:"the layer is right" maxLength:"2000" extensions:"x-nullable"`          // The reason, which is stored with the checkpoint.
 }
 
 // continueWorkflow continues a workflow.
@@ -194,13 +195,13 @@ type workflowContinuation struct {
 //	@Summary		Continue a workflow
 //	@Description	Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 //	@Param			Prefer	header	string					false	"`wait=N` waits up to N seconds until the workflow is paused again or has ended"	example(wait=10)
-//	@Param			body	body	workflowContinuation	false	"The reason"
+//	@Param			body	body	workflowContinuation	false	"The checkpoint and the reason"
 //	@Success		200	{object}	workflow.View	"The workflow"
 //	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
 //	@Header			200	{string}	ETag
-//	@Failure		409	"The workflow has ended, or waits for another decision"
+//	@Failure		409	"The workflow has ended, or waits for another decision, or `checkpoint_id` is not open"
 func (s *Server) continueWorkflow(r request, d workflowContinuation) error {
-	return s.core.Workflows.Continue(r.Context(), r.caller, r.id, orZero(d.Reason))
+	return s.core.Workflows.Continue(r.Context(), r.caller, r.id, orZero(d.CheckpointID), orZero(d.Reason))
 }
 
 // workflowAbortion is the body of a request to abort a workflow.

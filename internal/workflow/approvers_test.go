@@ -152,7 +152,7 @@ func TestOnlyTheOwnerDecidesAboutOthers(t *testing.T) {
 		person := f.approvers(t)["person"]
 		v := f.dag(t, `[{"id": "a", "tool": "paper:note"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`, "config", map[string]any{"approver": "other", "per_layer_validation": true})
 		id := v["workflow_id"].(string)
-		require.Equal(t, "APPROVAL_DENIED", tools.ErrorName(f.tools.Workflows.Continue(t.Context(), person, id, "")))
+		require.Equal(t, "APPROVAL_DENIED", tools.ErrorName(f.tools.Workflows.Continue(t.Context(), person, id, "", "")))
 		require.Equal(t, "APPROVAL_DENIED", tools.ErrorName(f.tools.Workflows.Abort(t.Context(), person, id, "no")))
 		require.Equal(t, "APPROVAL_DENIED", f.decideAs(t, person, v, workflow.Decision{Approved: true}))
 		require.Equal(t, "APPROVAL_DENIED", f.decideAs(t, person, v, workflow.Decision{}))

@@ -49,8 +49,9 @@ const (
 )
 
 // Continue confirms the results of a layer. It returns as soon as the workflow continues; Wait waits for the next pause. It
-// has no effect on a workflow that runs, and returns WORKFLOW_STATE for one that has ended or waits for another decision.
-func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason string) error {
+// has no effect on a workflow that runs, and returns WORKFLOW_STATE for one that has ended or waits for another decision, and
+// CHECKPOINT_STALE if checkpoint is neither "" nor the open one.
+func (e *Engine) Continue(ctx context.Context, by models.Principal, id, checkpoint, reason string) error {
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
 	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
 		if err := requireOwner(x.row, by); err != nil {
@@ -63,6 +64,10 @@ func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason s
 			return errState("the workflow %s cannot continue: its status is %s", id, status(x.row))
 		case x.row.Pause != string(plan.PauseLayer):
 			return errState("the workflow %s waits for a decision on the checkpoint %s; call agentcards:approval_response", id, x.checkpoint.ID)
+		}
+		if checkpoint != "" && checkpoint != x.checkpoint.ID {
+			stale := tools.NewError(errs.Conflict, "CHECKPOINT_STALE", "the checkpoint %s is not open; the workflow waits at %s, after layer %d", checkpoint, x.checkpoint.ID, x.checkpoint.Layer)
+			return tools.WithDetails(stale, map[string]any{"checkpoint_id": x.checkpoint.ID})
 		}
 		x.row.Confirmed = x.checkpoint.Layer
 		x.settle(workflows.Approved, by.TokenID, reason)

@@ -10782,6 +10782,11 @@ type WorkflowConfigOnError string
 
 // WorkflowContinuation The body of a request to continue a workflow.
 type WorkflowContinuation struct {
+	// CheckpointID The checkpoint whose results are confirmed; by default the open one.
+	//
+	// Example: cp_034530bbngmsf6j6dh3xtmbr50
+	CheckpointID *string `json:"checkpoint_id,omitempty" yaml:"checkpoint_id,omitempty"`
+
 	// Reason The reason, which is stored with the checkpoint.
 	//
 	// Example: the layer is right

@@ -276,7 +276,7 @@ function LayerDecision({ view, reload, decided }: { view: View; reload: () => vo
         <textarea class="short" rows={2} maxLength={2000} value={reason} onInput={(e) => setReason(e.currentTarget.value)} />
       </label>
       <div class="row">
-        <Action label="Continue" kind="primary" call={() => ({ method: "POST", path: `/api/v1/workflows/${view.workflow_id}/continue`, body: { reason: reason.trim() || undefined } })} message="The next layer starts." done={() => (decided(), reload())} />
+        <Action label="Continue" kind="primary" call={() => ({ method: "POST", path: `/api/v1/workflows/${view.workflow_id}/continue`, body: { checkpoint_id: view.checkpoint_id, reason: reason.trim() || undefined } })} message="The next layer starts." done={() => (decided(), reload())} />
       </div>
     </div>
   );

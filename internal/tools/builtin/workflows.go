@@ -91,7 +91,7 @@ func (b *builtins) workflowTools() []tools.Builtin {
 	return []tools.Builtin{
 		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, a stored workflow, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments is replaced by the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
 		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, change(b, func(ctx context.Context, by models.Principal, d continueArguments) error {
-			return b.Workflows.Continue(ctx, by, d.WorkflowID, d.Reason)
+			return b.Workflows.Continue(ctx, by, d.WorkflowID, "", d.Reason)
 		})),
 		tool("abort", "Abort a workflow", "Aborts a workflow, and returns the number of its completed layers and its partial results.", abortSchema, change(b, func(ctx context.Context, by models.Principal, d abortArguments) error {
 			return b.Workflows.Abort(ctx, by, d.WorkflowID, d.Reason)
