@@ -124,24 +124,24 @@ func editPolicy(s *server, token string) {
 		p.until(`[...document.querySelectorAll("table[aria-label='Simulated tools'] tbody tr")].some((r) => r.innerText.includes(` + quote(tool) + `) && r.innerText.includes(` + quote(text) + `))`)
 	}
 	p.click("Simulate")
-	verdict("notes:store", "allowed")
+	verdict("agentcards:search_tools", "allowed")
 	eval[chromedp.Void](p, `document.querySelectorAll("fieldset.rules")[1].querySelector("button:last-child").click()`)
-	p.enter("Deny rule 1: tool", "notes:st*")
+	p.enter("Deny rule 1: tool", "agentcards:se*")
 	p.shows("with the unsaved policy")
-	verdict("notes:store", "denied")
+	verdict("agentcards:search_tools", "denied")
 	p.accessible("policy simulator")
 	p.click("Set policy")
 	p.shows("Policy saved.")
 	var policy struct{ Deny []struct{ Tool string } }
 	s.do(http.MethodGet, "/api/v1/tokens/"+token+"/tool-policy", nil, &policy)
 	require.Len(s.t, policy.Deny, 1)
-	assert.Equal(s.t, "notes:st*", policy.Deny[0].Tool)
+	assert.Equal(s.t, "agentcards:se*", policy.Deny[0].Tool)
 	p.until(find("Save policy")) // the editor shows what is stored
-	p.enter("Deny rule 1: tool", "notes:lookup")
+	p.enter("Deny rule 1: tool", "notes:store")
 	p.click("Save policy")
 	eventually(s.t, "the change is stored", func() bool {
 		s.do(http.MethodGet, "/api/v1/tokens/"+token+"/tool-policy", nil, &policy)
-		return policy.Deny[0].Tool == "notes:lookup"
+		return policy.Deny[0].Tool == "notes:store"
 	})
 }
 
