@@ -118,6 +118,21 @@ func TestKeyboard(t *testing.T) {
 	p.until(`!document.querySelector("dialog[data-palette]")`)
 	p.press("gt")
 	p.until(`location.pathname === "/ui/tasks"`)
+
+	switchSingleKeys := func(state string) {
+		p.press("k", chromedp.KeyModifiers(kb.ModifierCtrl))
+		p.until(`document.querySelector("dialog[data-palette] input") === document.activeElement`)
+		p.press("single-key")
+		p.until(`document.querySelector("[role=option][aria-selected=true]")?.innerText.includes("Switch single-key shortcuts ` + state + `")`)
+		p.press(kb.Enter)
+		p.until(`!document.querySelector("dialog[data-palette]")`)
+	}
+	switchSingleKeys("off")
+	p.press("ga/")
+	switchSingleKeys("on")
+	assert.Equal(t, "/ui/tasks", eval[string](p, "location.pathname"))
+	p.press("ga")
+	p.until(`location.pathname === "/ui/agents"`)
 }
 
 // TestScopes checks that a token sees only what its scopes allow, and that forms show the API's errors at their fields.

@@ -8,6 +8,7 @@ import { AgentBudget, levels, Name } from "./agentparts";
 import { childrenPath, Tree, type AgentRow, type TreeRow } from "./agenttree";
 import { AsCurl, Badge, Empty, Loaded, Page, Panel, Search, Skeleton, Table } from "./components";
 import { count, short } from "./format";
+import { singleKeys } from "./keys";
 import { usePages, kinds } from "./resource";
 import { link, navigate, parameter } from "./router";
 import { can, me } from "./session";
@@ -129,7 +130,7 @@ function TreeGrid({ tree, rows, workers }: { tree: Tree; rows: TreeRow[]; worker
   useEffect(() => {
     const first = (event: KeyboardEvent) => {
       const at = document.activeElement;
-      if (event.key === "j" && !event.metaKey && !event.ctrlKey && !event.altKey && (at === document.body || at?.id === "main")) move(0);
+      if (singleKeys.value && event.key === "j" && !event.metaKey && !event.ctrlKey && !event.altKey && (at === document.body || at?.id === "main")) move(0);
     };
     addEventListener("keydown", first);
     return () => removeEventListener("keydown", first);

@@ -7,7 +7,7 @@ import { downloadCSV } from "./csv";
 import { Figures, type Figure } from "./figures";
 import { count, duration, percent, short } from "./format";
 import { Line } from "./eventline";
-import { onEvents, type LiveEvent } from "./live";
+import { onEvents, onGap, type LiveEvent } from "./live";
 import { NeedsYou } from "./needsyou";
 import { kinds, useGet, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
@@ -150,10 +150,14 @@ const worthShowing = (e: LiveEvent) => e.type !== "usage.changed" && e.type !== 
 function Now() {
   const [fresh, setFresh] = useState<LiveEvent[]>([]);
   const past = useGet<Schemas["EventHistory"]>(can("tasks:read", "agents:read", "tools:call") ? "/api/v1/events/history?limit=40" : undefined);
-  useEffect(() => onEvents((events) => {
-    const shown = events.filter(worthShowing);
-    if (shown.length > 0) setFresh((old) => [...shown.slice(-20).reverse(), ...old].slice(0, 20));
-  }), []);
+  useEffect(() => {
+    const offGap = onGap(() => setFresh([])); // the history is read again, with the events that were missed
+    const offEvents = onEvents((events) => {
+      const shown = events.filter(worthShowing);
+      if (shown.length > 0) setFresh((old) => [...shown.slice(-20).reverse(), ...old].slice(0, 20));
+    });
+    return () => (offGap(), offEvents());
+  }, []);
   const first = fresh[fresh.length - 1]?.position ?? Infinity;
   const older = ((past.data?.events ?? []) as LiveEvent[]).filter((e) => worthShowing(e) && e.position! < first).reverse();
   const events = [...fresh, ...older].slice(0, 20);

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { call, Problem, query, type Schemas } from "./api";
 import { useModal } from "./dialog";
 import { Icon, type IconName } from "./icons";
+import { singleKeys, switchSingleKeys } from "./keys";
 import { link, navigate } from "./router";
 import { can, logOut } from "./session";
 import { address, sections, visible } from "./sections";
@@ -28,7 +29,7 @@ export function listen() {
       return;
     }
     const at = event.target as HTMLElement;
-    if (event.metaKey || event.ctrlKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) || at.closest("dialog")) return;
+    if (!singleKeys.value || event.metaKey || event.ctrlKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) || at.closest("dialog")) return;
     if (event.key === "/") {
       event.preventDefault();
       isOpen.value = true;
@@ -125,6 +126,7 @@ function commands(): Entry[] {
   return [
     ...visible().map((s): Entry => ({ id: "view-" + s.id, title: s.title, kind: "g " + s.key, icon: s.icon, run: () => navigate(address(s)) })),
     { id: "theme", title: "Switch between light and dark", kind: "command", icon: "moon", run: switchTheme },
+    { id: "keys", title: `Switch single-key shortcuts ${singleKeys.value ? "off" : "on"}`, kind: "command", icon: "code", run: switchSingleKeys },
     { id: "logout", title: "Log out", kind: "command", icon: "exit", run: () => void logOut().catch((thrown) => notify("bad", Problem.of(thrown).text)) },
     { id: "docs", title: "REST API description", kind: "command", icon: "code", run: () => location.assign("/docs") },
   ];
