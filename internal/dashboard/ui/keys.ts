@@ -1,4 +1,4 @@
-// Shortcuts of a single key, which speech input can trigger by accident: they can be switched off (WCAG 2.1.4).
+// Shortcuts of a single key, which voice control can trigger by accident: they can be switched off (WCAG 2.1.4).
 import { signal } from "@preact/signals";
 
 const name = "comet-single-keys";
