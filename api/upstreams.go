@@ -132,12 +132,12 @@ type upstreamPatch struct {
 	Command *string  `json:"command,omitempty" extensions:"x-nullable" example:"npx"`                                 // The program to start.
 	Args    []string `json:"args,omitempty" extensions:"x-nullable" example:"-y,@modelcontextprotocol/server-memory"` // The arguments of the program. A list replaces the stored one.
 	// Environment variables of the program. Those that are not named are kept; null deletes a variable.
-	Env  map[string]any `json:"env,omitempty" extensions:"x-nullable" example:"LOG_LEVEL:debug"`
+	Env  map[string]any `json:"env,omitempty" extensions:"x-nullable"`
 	Cwd  *string        `json:"cwd,omitempty" extensions:"x-nullable" example:"/srv"`                        // The working directory of the program.
 	Type *string        `json:"type,omitempty" extensions:"x-nullable" enums:"stdio,http" example:"stdio"`   // How comet connects to the server.
 	URL  *string        `json:"url,omitempty" extensions:"x-nullable" example:"https://mcp.example.com/mcp"` // The address of a server for Streamable HTTP.
 	// HTTP headers of the requests. Those that are not named are kept; null deletes a header.
-	Headers map[string]any `json:"headers,omitempty" extensions:"x-nullable" example:"X-Region:eu"`
+	Headers map[string]any `json:"headers,omitempty" extensions:"x-nullable"`
 	// Settings of comet. Those that are not named are kept; null deletes a setting.
 	Comet map[string]any `json:"comet,omitempty" extensions:"x-nullable"`
 }
@@ -145,7 +145,7 @@ type upstreamPatch struct {
 // updateUpstream changes an upstream.
 //
 //	@Summary		Update an upstream
-//	@Description	Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//	@Description	Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 //	@Accept			json,application/merge-patch+json
 //	@Param			upstream_id	path	string			true	"The upstream's id"	maxlength(64)	example(filesystem)
 //	@Param			If-Match		header	string	false	"Change the upstream only if this entity tag has its current version"

@@ -142,6 +142,7 @@ func (a *Authenticator) verify(hash [32]byte, client netip.Prefix, countOnce boo
 	switch {
 	case err == nil:
 		a.limits.accepted.Add(hash, true)
+		a.limits.rejected.Remove(hash)
 	case IsRejected(err) && wait > 0:
 		err = throttled(wait)
 	case IsRejected(err):

@@ -99,7 +99,12 @@ func New(s *store.Store) *Stats {
 // Get returns the work in a window. Requests for the same window and filter share one computation every two seconds, which
 // does not end with the request that started it.
 func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
-	computed := s.computing.DoChan(fmt.Sprintf("%q", []string{w.Name, f.Root, f.Token}), func() (any, error) {
+	computed := s.computing.DoChan(fmt.Sprintf("%q", []string{w.Name, f.Root, f.Token}), func() (out any, err error) {
+		defer func() { // it runs in a goroutine of its own, where a panic would end the process
+			if p := recover(); p != nil {
+				out, err = Result{}, fmt.Errorf("computing statistics: panic: %v", p)
+			}
+		}()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 		defer cancel()
 		return s.current(ctx, w, f)

@@ -106,16 +106,14 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 // It returns errs.NotFound, errs.Conflict for an upstream of the file or if the definition is changed meanwhile, or an
 // error of PutUpstream.
 func (svc *Service) UpdateUpstream(ctx context.Context, by models.Principal, id string, patch map[string]any, pre models.Precondition) (models.Upstream, error) {
-	s, err := svc.Upstream(id)
-	if err == nil && s.Source != apiSource {
-		err = errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
-	}
-	if err != nil {
-		return models.Upstream{}, err
-	}
 	stored, err := svc.store.Tools(ctx).Upstreams(id)
 	if err == nil && len(stored) != 1 {
-		err = errs.New(errs.NotFound, "there is no upstream %q", id)
+		var s upstream.Status
+		if s, err = svc.Upstream(id); err == nil && s.Source == apiSource { // another replica has deleted it
+			err = errs.New(errs.NotFound, "there is no upstream %q", id)
+		} else if err == nil {
+			err = errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
+		}
 	}
 	if err != nil {
 		return models.Upstream{}, err

@@ -1789,6 +1789,24 @@ func (e UpstreamConfigType) Valid() bool {
 	}
 }
 
+// Defines values for UpstreamPatchType.
+const (
+	UpstreamPatchTypeHTTP  UpstreamPatchType = "http"
+	UpstreamPatchTypeStdio UpstreamPatchType = "stdio"
+)
+
+// Valid indicates whether the value is a known member of the UpstreamPatchType enum.
+func (e UpstreamPatchType) Valid() bool {
+	switch e {
+	case UpstreamPatchTypeHTTP:
+		return true
+	case UpstreamPatchTypeStdio:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for UpstreamViewState.
 const (
 	UpstreamViewStateAuthorizationRequired UpstreamViewState = "authorization_required"
@@ -9125,7 +9143,46 @@ type UpstreamList struct {
 }
 
 // UpstreamPatch Changes an entry of mcpServers.
-type UpstreamPatch map[string]interface{}
+type UpstreamPatch struct {
+	// Args The arguments of the program. A list replaces the stored one.
+	//
+	// Example: ["-y","@modelcontextprotocol/server-memory"]
+	Args *[]string `json:"args,omitempty" yaml:"args,omitempty"`
+
+	// Comet Settings of comet. Those that are not named are kept; null deletes a setting.
+	Comet *map[string]interface{} `json:"comet,omitempty" yaml:"comet,omitempty"`
+
+	// Command The program to start.
+	//
+	// Example: npx
+	Command *string `json:"command,omitempty" yaml:"command,omitempty"`
+
+	// Cwd The working directory of the program.
+	//
+	// Example: /srv
+	Cwd *string `json:"cwd,omitempty" yaml:"cwd,omitempty"`
+
+	// Env Environment variables of the program. Those that are not named are kept; null deletes a variable.
+	Env *map[string]interface{} `json:"env,omitempty" yaml:"env,omitempty"`
+
+	// Headers HTTP headers of the requests. Those that are not named are kept; null deletes a header.
+	Headers *map[string]interface{} `json:"headers,omitempty" yaml:"headers,omitempty"`
+
+	// Type How comet connects to the server.
+	//
+	// Example: stdio
+	Type *UpstreamPatchType `json:"type,omitempty" yaml:"type,omitempty"`
+
+	// URL The address of a server for Streamable HTTP.
+	//
+	// Example: https://mcp.example.com/mcp
+	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
+}
+
+// UpstreamPatchType How comet connects to the server.
+//
+// Example: stdio
+type UpstreamPatchType string
 
 // UpstreamSaved An upstream that was created or replaced.
 type UpstreamSaved struct {
@@ -14011,7 +14068,7 @@ type ClientInterface interface {
 	//
 	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
-	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
+	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -14671,7 +14728,7 @@ type ClientInterface interface {
 
 	// UpdateUpstreamWithBody Update an upstream
 	//
-	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 	//
 	// Requires the scope `admin`.
 	//
@@ -14682,7 +14739,7 @@ type ClientInterface interface {
 
 	// UpdateUpstream Update an upstream
 	//
-	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 	//
 	// Requires the scope `admin`.
 	//
@@ -14693,7 +14750,7 @@ type ClientInterface interface {
 
 	// UpdateUpstreamWithApplicationMergePatchPlusJSONBody Update an upstream
 	//
-	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 	//
 	// Requires the scope `admin`.
 	//
@@ -16602,7 +16659,7 @@ func (c *Client) RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLet
 //
 // Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
-// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
+// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -17942,7 +17999,7 @@ func (c *Client) GetUpstream(ctx context.Context, upstreamID string, params *Get
 
 // UpdateUpstreamWithBody Update an upstream
 //
-// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 //
 // Requires the scope `admin`.
 //
@@ -17963,7 +18020,7 @@ func (c *Client) UpdateUpstreamWithBody(ctx context.Context, upstreamID string, 
 
 // UpdateUpstream Update an upstream
 //
-// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 //
 // Requires the scope `admin`.
 //
@@ -17984,7 +18041,7 @@ func (c *Client) UpdateUpstream(ctx context.Context, upstreamID string, params *
 
 // UpdateUpstreamWithApplicationMergePatchPlusJSONBody Update an upstream
 //
-// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 //
 // Requires the scope `admin`.
 //
@@ -28905,7 +28962,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
-	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
+	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -29645,7 +29702,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateUpstreamWithBodyWithResponse Update an upstream
 	//
-	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 	//
 	// Requires the scope `admin`.
 	//
@@ -29656,7 +29713,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateUpstreamWithResponse Update an upstream
 	//
-	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 	//
 	// Requires the scope `admin`.
 	//
@@ -29667,7 +29724,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateUpstreamWithApplicationMergePatchPlusJSONBodyWithResponse Update an upstream
 	//
-	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 	//
 	// Requires the scope `admin`.
 	//
@@ -43605,7 +43662,7 @@ func (c *ClientWithResponses) RedeliverDeadLettersWithResponse(ctx context.Conte
 //
 // Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
-// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the account: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
+// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -44753,7 +44810,7 @@ func (c *ClientWithResponses) GetUpstreamWithResponse(ctx context.Context, upstr
 
 // UpdateUpstreamWithBodyWithResponse Update an upstream
 //
-// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 //
 // Requires the scope `admin`.
 //
@@ -44770,7 +44827,7 @@ func (c *ClientWithResponses) UpdateUpstreamWithBodyWithResponse(ctx context.Con
 
 // UpdateUpstreamWithResponse Update an upstream
 //
-// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 //
 // Requires the scope `admin`.
 //
@@ -44787,7 +44844,7 @@ func (c *ClientWithResponses) UpdateUpstreamWithResponse(ctx context.Context, up
 
 // UpdateUpstreamWithApplicationMergePatchPlusJSONBodyWithResponse Update an upstream
 //
-// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again if its definition changes.
 //
 // Requires the scope `admin`.
 //

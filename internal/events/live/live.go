@@ -107,8 +107,8 @@ func (l *Events) Receive(message []byte) {
 	defer l.mu.Unlock()
 	var list []models.Event
 	for _, c := range changes {
-		if newest, ok := l.received.Get(c.Key); !ok || newest < c.Version {
-			l.received.Add(c.Key, c.Version)
+		if newest, ok := l.received.Get(c.Key); !ok || newest < c.Version || c.Version == 0 { // replicas of earlier releases send no version
+			l.received.Add(c.Key, max(newest, c.Version))
 			list = append(list, c.Event)
 		}
 	}
