@@ -1,4 +1,4 @@
-// The panel of what a person must decide.
+// The panel of items that need a person's decision.
 import type { ComponentChildren } from "preact";
 import type { Schemas } from "./api";
 import { Badge, Empty, Panel, Time } from "./components";
@@ -11,7 +11,8 @@ import { decisions, RunName, usePolling, waitingPath, type Summary } from "./wor
 
 type Waiting = { key: string; kind: string; text?: string; title: ComponentChildren; since: string; href: string };
 
-/** NeedsYou lists what a person must decide: workflows to approve, questions of agents, and servers with a failure or with tools in quarantine. */
+/** NeedsYou lists the items that need a person's decision: workflows to approve, questions of agents, and servers with a failure or
+ * with tools in quarantine. */
 export function NeedsYou() {
   const workflows = usePages<Summary>(can("tools:call", "workflows:approve") ? waitingPath : undefined, "workflows", kinds("workflow."));
   usePolling(workflows.reload);
@@ -36,7 +37,7 @@ export function NeedsYou() {
       {list.length === 0 ? (
         <Empty icon="check" title="Nothing needs your attention" />
       ) : (
-        <ul class="feed scroll" tabIndex={0} aria-label="What needs you">
+        <ul class="feed scroll" tabIndex={0} aria-label="Items that need your attention">
           {list.map((w) => (
             <li key={w.key}>
               <Badge state={w.kind} text={w.text} />
