@@ -125,27 +125,27 @@ func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 	return out, err
 }
 
-// upstreamPatch changes an entry of mcpServers.
+// upstreamPatch is a merge patch of an entry of mcpServers.
 //
 //nolint:unused // the description is made from it
 type upstreamPatch struct {
 	Command *string  `json:"command,omitempty" extensions:"x-nullable" example:"npx"`                                 // The program to start.
 	Args    []string `json:"args,omitempty" extensions:"x-nullable" example:"-y,@modelcontextprotocol/server-memory"` // The arguments of the program. A list replaces the stored one.
-	// Environment variables of the program. Those that are not named are kept; null deletes a variable.
+	// Environment variables of the program. Variables that are missing are kept; null deletes a variable.
 	Env  map[string]any `json:"env,omitempty" extensions:"x-nullable" example:"LOG_LEVEL:debug"`
 	Cwd  *string        `json:"cwd,omitempty" extensions:"x-nullable" example:"/srv"`                        // The working directory of the program.
 	Type *string        `json:"type,omitempty" extensions:"x-nullable" enums:"stdio,http" example:"stdio"`   // How comet connects to the server.
 	URL  *string        `json:"url,omitempty" extensions:"x-nullable" example:"https://mcp.example.com/mcp"` // The address of a server for Streamable HTTP.
-	// HTTP headers of the requests. Those that are not named are kept; null deletes a header.
+	// HTTP headers of the requests. Headers that are missing are kept; null deletes a header.
 	Headers map[string]any `json:"headers,omitempty" extensions:"x-nullable" example:"X-Region:eu"`
-	// Settings of comet. Those that are not named are kept; null deletes a setting.
+	// Settings of comet. Settings that are missing are kept; null deletes a setting.
 	Comet map[string]any `json:"comet,omitempty" extensions:"x-nullable"`
 }
 
 // updateUpstream changes an upstream.
 //
 //	@Summary		Update an upstream
-//	@Description	Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//	@Description	Changes members of the definition of an MCP server on all replicas with a JSON merge patch: members that are missing are kept, and null deletes a member. The same rules as for `PUT` apply. The server is restarted.
 //	@Accept			json,application/merge-patch+json
 //	@Param			upstream_id	path	string			true	"The upstream's id"	maxlength(64)	example(filesystem)
 //	@Param			If-Match		header	string	false	"Change the upstream only if this entity tag has its current version"
@@ -339,7 +339,7 @@ type toolVerdicts struct {
 // simulateToolPolicy returns which tools a token may call.
 //
 //	@Summary		Simulate a tool policy
-//	@Description	Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+//	@Description	Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //	@Param			body	body	policySimulation	true	"The policy and the tools"
 //	@Success		200	{object}	toolVerdicts	"The verdicts"
 //	@Failure		400	"A field is malformed"
