@@ -325,7 +325,7 @@ type policySimulation struct {
 type toolVerdict struct {
 	ID       string           `json:"id" example:"filesystem:write_file"`                                                  // The tool's id.
 	Callable bool             `json:"callable" example:"false"`                                                            // Whether the token may call it. Rules with arguments may still refuse some arguments.
-	Listed   bool             `json:"listed" example:"false"`                                                              // Whether `tools/list` of MCP contains it for the token. A search finds every tool that may be called.
+	Listed   bool             `json:"listed" example:"false"`                                                              // Whether MCP's `tools/list` contains it for the token. A search finds every tool that the token may call.
 	Class    models.ToolClass `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"write"` // The class of the tool; absent for an unknown one.
 	Reason   string           `json:"reason" example:"a rule of deny matches the tool"`                                    // Why it may or may not be called.
 	Rule     string           `json:"rule,omitempty" example:"filesystem:*"`                                               // The rule of `deny` that refuses it, if one does.
