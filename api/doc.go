@@ -57,4 +57,4 @@ package api
 //	@securityDefinitions.apikey	LoginCookie
 //	@in				cookie
 //	@name			__Host-comet
-//	@description	The cookie of a login of a browser (`POST /ui/session`), with the rights of its token; without TLS on the same machine its name is `comet_session`. Requests must come from a page of this server, and bodies must be `application/json`. An `Authorization` header takes precedence.
+//	@description	The cookie of a browser login (`POST /ui/session`), with the rights of the login's token. Without TLS, on the same machine, its name is `comet_session`. Requests must come from a page of this server, and bodies must be `application/json`. An `Authorization` header takes precedence.

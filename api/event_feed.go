@@ -23,7 +23,7 @@ import (
 	"comet/store/partials"
 )
 
-// eventScopes returns the event types that can be streamed and the scopes of which each requires one.
+// eventScopes returns the event types that can be streamed. Each type requires one of its scopes.
 func eventScopes() []scopedEvents {
 	return []scopedEvents{
 		{[]models.Scope{models.ScopeTasksRead}, []models.EventType{
@@ -77,13 +77,13 @@ type eventFilter struct {
 	caller *string
 	// approves adds the workflows that other tokens or persons approve.
 	approves bool
-	// below returns which agents are in the subtree of a bound token; nil for others.
+	// below returns which of the agents are in the subtree of a token that is bound to an agent; nil for other tokens.
 	below func(agents []string) (map[string]bool, error)
 }
 
-// readEventFilter reads the parameters of a stream. Without types it selects all that the caller
-// may see, with a pattern such as task.* those of a kind; a requested type that the caller may not see, or a pattern
-// without one that it may see, is errs.MissingScope.
+// readEventFilter reads the parameters of a stream. Without types it selects all types that the
+// caller may see. A pattern such as task.* selects the types of one kind that the caller may see. It returns
+// errs.MissingScope for a type that the caller may not see, and for a pattern that matches no type that it may see.
 func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	f.agent, f.task = orZero(q.OptString("agent_id", input.MaxID)), orZero(q.OptString("task_id", input.MaxID))
 	f.workflow = orZero(q.OptString("workflow_id", input.MaxID))
@@ -92,7 +92,7 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 		wanted = strings.Split(*list, ",")
 	}
 	var known []string
-	var lacks models.Scope // of types that a pattern names
+	var lacks models.Scope // of the types that a pattern matches
 	for _, group := range eventScopes() {
 		allowed := slices.ContainsFunc(group.scopes, p.Has)
 		for _, t := range group.types {
@@ -167,7 +167,7 @@ func (f eventFilter) wants(e models.Event) bool {
 	return f.agent == "" || concernsAgent(e, f.agent)
 }
 
-// hasApprover reports whether another token or a person approves the steps of the workflow of an event.
+// hasApprover reports whether another token or a person approves the steps of the event's workflow.
 func hasApprover(e models.Event) bool {
 	var data struct{ Approver string }
 	return json.Unmarshal(e.Data, &data) == nil && data.Approver != ""
@@ -196,8 +196,8 @@ func (f eventFilter) pick(batch []models.Event) (picked []models.Event, err erro
 	}), nil
 }
 
-// below returns the function below of an eventFilter for a token that is bound to the agent root. All streams share what it
-// reads.
+// below returns the function eventFilter.below for a token that is bound to the agent root. All streams share the data that
+// it reads.
 func (s *Server) below(ctx context.Context, root string) func([]string) (map[string]bool, error) {
 	return func(agents []string) (map[string]bool, error) {
 		chains, err := s.core.Registry.Chains(ctx, agents)
@@ -237,7 +237,7 @@ const maxScanned, historyBatch = 10_000, 500
 //	@Description	Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
 //	@Param			before		query	int		false	"Only events before this position"	minimum(1)	example(88412)
 //	@Param			after		query	int		false	"Only events after this position"	minimum(0)	example(88362)
-//	@Param			types		query	string	false	"Types with commas between them, by default all that the token may read; `task.*` are all types of a kind that the token may read"	maxlength(1000)	example(task.completed,task.failed)
+//	@Param			types		query	string	false	"Types, separated by commas; by default all that the token may read. `task.*` selects all types of this kind that the token may read"	maxlength(1000)	example(task.completed,task.failed)
 //	@Param			agent_id	query	string	false	"Only events about this agent, its work, or tasks that it requested"	maxlength(64)	example(finance-personal)
 //	@Param			task_id		query	string	false	"Only events of this task"	maxlength(64)
 //	@Param			workflow_id	query	string	false	"Only events of this workflow"	maxlength(64)

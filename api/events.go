@@ -32,13 +32,13 @@ const (
 //	@Description
 //	@Description	Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //	@Description
-//	@Description	Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+//	@Description	Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin`, a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them. A token with `workflows:approve` receives the events of workflows with an `approver`; if it is bound to an agent, only of those that an agent of its subtree pays for. With `workflow_id` it receives the events of any workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //	@Description
 //	@Description	`usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 //	@Description
 //	@Description	With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //	@Produce		text/event-stream
-//	@Param			types			query	string	false	"Only events of these types, separated by commas; `task.*` are all types of a kind that the token may see"	maxlength(1000)	example(task.completed,task.failed)
+//	@Param			types			query	string	false	"Only events of these types, separated by commas; `task.*` selects all types of this kind that the token may see"	maxlength(1000)	example(task.completed,task.failed)
 //	@Param			agent_id		query	string	false	"Only events about this agent, its work, or the tasks it requested"	maxlength(64)	example(research-web-01)
 //	@Param			task_id			query	string	false	"Only events of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			workflow_id		query	string	false	"Only events of this workflow"	maxlength(64)	example(wf_034530bbngmsf6j6dh3xtmbr4g)
@@ -273,7 +273,7 @@ func (t *eventStream) flushBuffer() error {
 // eventEncoder encodes an event as one line.
 type eventEncoder func(ctx context.Context, e models.Event) ([]byte, error)
 
-// encodedEvents has the newest events as JSON, by their position modulo its length: all streams send the same bytes.
+// encodedEvents has the newest events as JSON, indexed by position modulo its length, so that all streams send the same bytes.
 type encodedEvents [1024]atomic.Pointer[encodedEvent]
 
 type encodedEvent struct {
@@ -281,7 +281,7 @@ type encodedEvent struct {
 	line     []byte
 }
 
-// maxEncodedEvent is the size in bytes up to which an encoded event is kept.
+// maxEncodedEvent is the maximum size in bytes of an encoded event that is kept.
 const maxEncodedEvent = 8 << 10
 
 func (s *Server) encodeEventJSON(_ context.Context, e models.Event) ([]byte, error) {

@@ -207,7 +207,7 @@ type toolPolicyView struct {
 }
 
 // newToolPolicyReply returns a policy at a version, which is 0 for a token without a policy. Such a
-// response has no ETag, because its If-Match would never match.
+// response has no ETag, because an If-Match with it would never match.
 func newToolPolicyReply(id string, p models.ToolPolicy, version int64) reply {
 	p.Allow, p.Deny, p.Classes = orEmpty(p.Allow), orEmpty(p.Deny), orEmpty(p.Classes)
 	stored := version > 0

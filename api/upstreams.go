@@ -125,7 +125,7 @@ func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 	return out, err
 }
 
-// upstreamPatch changes an entry of mcpServers.
+// upstreamPatch is a merge patch of an entry of mcpServers.
 //
 //nolint:unused // the description is made from it
 type upstreamPatch struct {
@@ -325,7 +325,7 @@ type policySimulation struct {
 type toolVerdict struct {
 	ID       string           `json:"id" example:"filesystem:write_file"`                                                  // The tool's id.
 	Callable bool             `json:"callable" example:"false"`                                                            // Whether the token may call it. Rules with arguments may still refuse some arguments.
-	Listed   bool             `json:"listed" example:"false"`                                                              // Whether `tools/list` of MCP contains it for the token. A search finds every tool that may be called.
+	Listed   bool             `json:"listed" example:"false"`                                                              // Whether MCP's `tools/list` contains it for the token. A search finds every tool that the token may call.
 	Class    models.ToolClass `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"write"` // The class of the tool; absent for an unknown one.
 	Reason   string           `json:"reason" example:"a rule of deny matches the tool"`                                    // Why it may or may not be called.
 	Rule     string           `json:"rule,omitempty" example:"filesystem:*"`                                               // The rule of `deny` that refuses it, if one does.
@@ -339,7 +339,7 @@ type toolVerdicts struct {
 // simulateToolPolicy returns which tools a token may call.
 //
 //	@Summary		Simulate a tool policy
-//	@Description	Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+//	@Description	Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //	@Param			body	body	policySimulation	true	"The policy and the tools"
 //	@Success		200	{object}	toolVerdicts	"The verdicts"
 //	@Failure		400	"A field is malformed"

@@ -15,7 +15,7 @@ import (
 	"comet/store/storetest"
 )
 
-// TestVisibilityIsReadOnce counts the statements with which ten streams of bound tokens decide who may see an event.
+// TestVisibilityIsReadOnce counts the statements that ten streams of bound tokens need to decide whether they may see an event.
 func TestVisibilityIsReadOnce(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
@@ -46,7 +46,7 @@ func TestVisibilityIsReadOnce(t *testing.T) {
 			for _, one := range streams {
 				require.Equal(t, "orch-personnel", one.event().data.Key)
 			}
-			// One for each message of changes, which may be two.
+			// One statement for each message of changes; there may be two messages.
 			require.LessOrEqual(t, reads.Load()-before, int32(2))
 			require.Positive(t, reads.Load()-before)
 		})

@@ -51,7 +51,7 @@ type Auth struct {
 
 	standing *lru.Cache[string, verification]   // by the id of the token
 	logins   *lru.Cache[[32]byte, verification] // by the hash of the secret
-	rejected *lru.Cache[[32]byte, verification] // logins likewise; separate, because anyone can send secrets
+	rejected *lru.Cache[[32]byte, verification] // rejected logins, by hash; separate, because anyone can send secrets
 
 	jwts        func(ctx context.Context, secret string, now time.Time) (models.Token, error)
 	jwtSettings string
@@ -79,7 +79,7 @@ type Options struct {
 	// JWTs returns a JWT of an issuer as a token that is not stored, or errs.NotFound for a text that is
 	// not a JWT; default none.
 	JWTs func(ctx context.Context, secret string, now time.Time) (models.Token, error)
-	// JWTSettings identifies the settings of JWTs. Logins with JWTs of other settings have ended.
+	// JWTSettings identifies the settings for JWTs. Logins with JWTs end when these settings change.
 	JWTSettings string
 }
 

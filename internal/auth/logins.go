@@ -89,7 +89,7 @@ func (a *Auth) Login(ctx context.Context, d LoginDraft) (secret string, p models
 	return secret, p, err
 }
 
-// credentials returns what is stored of a token, given by its secret and its principal.
+// credentials returns the data to store for a token with a secret and a principal.
 func (a *Auth) credentials(secret string, p models.Principal) logins.Credentials {
 	c := logins.Credentials{TokenHash: sha256.Sum256([]byte(secret))}
 	if p.Issued != nil {
@@ -169,8 +169,8 @@ func (a *Auth) VerifyLogin(ctx context.Context, secret string) (models.Principal
 	return p, err
 }
 
-// loginPrincipal returns the principal of a login whose token is valid. A JWT is not verified again, so its login ends with
-// the settings from which its rights were derived.
+// loginPrincipal returns the principal of a login whose token is valid. A JWT is not verified again, so its login ends
+// when the settings change from which its rights were derived.
 func (a *Auth) loginPrincipal(ctx context.Context, l logins.Login, now time.Time) (p models.Principal, err error) {
 	var t models.Token
 	var active bool

@@ -270,7 +270,7 @@ func TestLoginLimit(t *testing.T) {
 	})
 }
 
-// TestWrongSecretsDisplaceNoLogin: invented secrets do not displace cached logins.
+// TestWrongSecretsDisplaceNoLogin checks that invalid secrets do not evict cached logins.
 func TestWrongSecretsDisplaceNoLogin(t *testing.T) {
 	t.Parallel()
 	var reads atomic.Int32

@@ -38,7 +38,7 @@ const index = `<!doctype html>
 </html>
 `
 
-// staticImport matches an import of the bundle that is loaded before its importer runs, unlike import("…").
+// staticImport matches an import in the bundle whose file is loaded before the importer runs, unlike import("…").
 var staticImport = regexp.MustCompile(`(?:from|import)\s*"\./([^"]+)"`)
 
 // policy allows only the page's own files, and no code from strings (Trusted Types).
@@ -64,14 +64,14 @@ func loadAssets() *assets {
 	for _, e := range entries {
 		content, _ := dist.ReadFile("dist/" + e.Name())
 		name, extension := e.Name(), path.Ext(e.Name())
-		if !strings.Contains(name, "-") { // the other names contain the hash already
+		if !strings.Contains(name, "-") { // the other names already contain the hash
 			sum := sha256.Sum256(content)
 			name = strings.TrimSuffix(name, extension) + "-" + hex.EncodeToString(sum[:6]) + extension
 		}
 		names[e.Name()] = name
 		out.files[name] = asset{name, contentTypes[extension], content}
 	}
-	var preloads strings.Builder // browsers load the imported files at the same time as the first one, not after it
+	var preloads strings.Builder // lets browsers load the imported files together with the first file
 	for _, imported := range staticImport.FindAllSubmatch(out.files[names["app.js"]].content, -1) {
 		fmt.Fprintf(&preloads, "<link rel=\"modulepreload\" href=\"/ui/assets/%s\">\n", imported[1])
 	}

@@ -51,7 +51,7 @@ func TestIndex(t *testing.T) {
 	assert.Equal(t, "/ui/", w.Header().Get("Location"))
 }
 
-// TestAssets checks that the files that the document and other files name exist and may be cached for ever, and that old names do
+// TestAssets checks that the files that the document and other files name exist and may be cached forever, and that old names do
 // not exist.
 func TestAssets(t *testing.T) {
 	t.Parallel()
@@ -78,7 +78,7 @@ func TestAssets(t *testing.T) {
 }
 
 // TestFirstLoad checks that a browser loads at most 90 KB, compressed, before the page works (docs/dashboard.md), and that the
-// document names all these files, so that no file has to wait for another one.
+// document names all these files, so that no file has to wait for another.
 func TestFirstLoad(t *testing.T) {
 	t.Parallel()
 	total, loaded := 0, map[string]bool{}

@@ -38,7 +38,7 @@ type Limits struct {
 	// accepted has the tokens that were accepted, by hash; false for those whose signatures were
 	// invalid since, which may be stolen.
 	accepted *lru.Cache[[32]byte, bool]
-	// rejected has the cookies that were rejected, by hash. Anyone can send them, so they do not displace accepted tokens.
+	// rejected has the rejected cookies, by hash. It is separate, so that invalid cookies do not evict accepted tokens.
 	rejected *lru.Cache[[32]byte, struct{}]
 	rate     *rateLimit
 	// Bytes limits bodies and frames.

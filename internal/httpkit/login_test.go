@@ -211,8 +211,8 @@ func TestLoginLimits(t *testing.T) {
 	})
 }
 
-// TestWrongCookiesDisplaceNoToken: cookies that anyone can invent do not make comet forget the tokens that it has accepted,
-// which a throttled address may still use.
+// TestWrongCookiesDisplaceNoToken checks that invalid cookies do not evict accepted tokens, which a throttled address may
+// still use.
 func TestWrongCookiesDisplaceNoToken(t *testing.T) {
 	t.Parallel()
 	f := &loginFixture{authFixture: &authFixture{now: time.Now()}, db: storetest.Open(t, "sqlite")}

@@ -333,8 +333,8 @@ func TestExpiryOfAnIssuersToken(t *testing.T) {
 	})
 }
 
-// TestLoginsEndWithTheSettings: the rights of a login with a JWT were derived from settings, so it ends when these change or
-// the issuer is removed, and continues after a restart with the same settings.
+// TestLoginsEndWithTheSettings checks that a login with a JWT ends when the settings of its rights change or the issuer is
+// removed, and that it continues after a restart with the same settings.
 func TestLoginsEndWithTheSettings(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {

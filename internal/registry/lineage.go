@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// lineageFor is how long it is kept which agents are above an agent.
+	// lineageFor is how long the chain of the agents above an agent is kept.
 	lineageFor = time.Second
-	// maxLineage is of how many agents it is kept.
+	// maxLineage is the number of agents whose chains are kept.
 	maxLineage = 20_000
 )
 
-// lineage has the agents above others, as they stood at most lineageFor ago.
+// lineage has the chains of agents, which are at most lineageFor old.
 type lineage struct {
 	mu     sync.Mutex
 	since  time.Time
 	chains map[string][]string // nil for an agent that does not exist
 }
 
-// read returns, for each of the agents that exist, the agent itself and those above it. Concurrent calls share the statement
-// that reads them from s.
+// read returns the chain of each agent that exists: the agent itself and the agents above it. Concurrent calls share the
+// statement that reads the chains from s.
 func (l *lineage) read(ctx context.Context, s *store.Store, ids []string) (map[string][]string, error) {
-	l.mu.Lock() // during the statement too
+	l.mu.Lock() // held during the statement too
 	defer l.mu.Unlock()
 	if age := s.Now().Sub(l.since); age < 0 || age >= lineageFor || len(l.chains)+len(ids) > maxLineage {
 		l.since, l.chains = s.Now(), map[string][]string{}

@@ -52,8 +52,8 @@ func (r *Registry) Ancestors(ctx context.Context, id string) ([]models.Agent, er
 	return r.store.Agents(ctx).Ancestors(id)
 }
 
-// Chains returns, for each of the agents that exist, the agent itself and those above it, as they stood at most a second ago.
-// The result must not be modified.
+// Chains returns the chain of each agent that exists: the agent itself and the agents above it. The chains are at most a
+// second old. The result must not be modified.
 func (r *Registry) Chains(ctx context.Context, ids []string) (map[string][]string, error) {
 	return r.lineage.read(ctx, r.store, ids)
 }

@@ -22,7 +22,7 @@ const (
 	settled = time.Minute
 	// maxDurations is how many durations one computation reads, the newest; maxSample how many of a step are kept.
 	maxDurations, maxSample = 20_000, 200
-	// longest is how long a computation may take.
+	// longest is the maximum time of a computation.
 	longest = 30 * time.Second
 	// maxViews is how many combinations of window and filter are kept.
 	maxViews = 256
@@ -43,8 +43,8 @@ func Windows() []Window {
 type Filter struct {
 	// Root limits tasks, workers and tokens to an agent and the agents below it, "" for all.
 	Root string
-	// Token limits tool calls and workflows to those of one token, "" for all. Set it only for a reader of tool calls, so
-	// that others share their results.
+	// Token limits tool calls and workflows to those of one token, "" for all. Set it only if the reader may see tool calls, so
+	// that other readers share their results.
 	Token string
 }
 
@@ -83,7 +83,7 @@ type key struct {
 	filter Filter
 }
 
-// view has the steps of one window and filter that are final, and the last result. One computation at a time uses it.
+// view has the final steps of one window and filter, and the last result. Only one computation at a time uses it.
 type view struct {
 	final map[int64]Step
 	last  Result
@@ -96,8 +96,8 @@ func New(s *store.Store) *Stats {
 	return &Stats{store: s, views: views}
 }
 
-// Get returns the work in a window. Requests for the same window and filter share one computation every two seconds, which
-// does not end with the request that started it.
+// Get returns the work in a window. Requests for the same window and filter share one computation every two seconds. It
+// continues even if the request that started it ends.
 func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
 	computed := s.computing.DoChan(fmt.Sprintf("%q", []string{w.Name, f.Root, f.Token}), func() (out any, err error) {
 		defer func() { // it runs in a goroutine of its own, where a panic would end the process

@@ -13,11 +13,11 @@ type Verdict struct {
 	ID string
 	// Callable says that it may be called; rules with arguments may still refuse some arguments.
 	Callable bool
-	Listed   bool // by MCPTools
+	Listed   bool // whether MCPTools lists it
 	// Class decides whether a step of a workflow that calls the tool needs approval; "" for an unknown tool.
 	Class  models.ToolClass
 	Reason string // why it may or may not be called
-	Rule   string // that refuses it, "" for none
+	Rule   string // the rule that refuses it, "" for none
 }
 
 // Simulate returns whether a token may call tools with a policy, nil for its own; the policies of the tokens that it

@@ -103,8 +103,8 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 }
 
 // UpdateUpstream changes members of the definition of an upstream of the API. patch is a JSON merge patch (RFC 7396).
-// It returns errs.NotFound, errs.Conflict for an upstream of the file or if the definition is changed meanwhile, or an
-// error of PutUpstream.
+// It returns errs.NotFound, errs.Conflict for an upstream of the file or if another request changes the definition at the
+// same time, or an error of PutUpstream.
 func (svc *Service) UpdateUpstream(ctx context.Context, by models.Principal, id string, patch map[string]any, pre models.Precondition) (models.Upstream, error) {
 	stored, err := svc.store.Tools(ctx).Upstreams(id)
 	if err == nil && len(stored) != 1 {
@@ -134,8 +134,8 @@ func (svc *Service) UpdateUpstream(ctx context.Context, by models.Principal, id 
 	})
 }
 
-// mergePatch applies a JSON merge patch (RFC 7396) to an object, which it changes and returns: null deletes a member, and
-// objects are merged.
+// mergePatch applies a JSON merge patch (RFC 7396) to an object. It modifies and returns the object: null deletes a member,
+// and objects are merged.
 func mergePatch(object, patch map[string]any) map[string]any {
 	if object == nil {
 		object = map[string]any{}

@@ -73,7 +73,7 @@ type Change struct {
 	Reserved         int64     `json:"reserved"`
 	TokenBudget      *int64    `json:"token_budget"` // null is unlimited
 	AdditionalBudget int64     `json:"additional_budget"`
-	Version          int64     `json:"version"` // of the account, which increases with each change
+	Version          int64     `json:"version"` // increases with each change of the account
 	At               time.Time `json:"-"`
 }
 

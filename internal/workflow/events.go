@@ -26,7 +26,7 @@ const (
 type EventData struct {
 	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"` // The workflow's id.
 	AgentID    string `json:"agent_id" example:"finance-personal"`                 // The agent that is charged.
-	// Who can approve tasks; absent for the token that started it.
+	// Who can approve tasks; absent if the token that started the workflow can.
 	Approver string `json:"approver,omitempty" enums:"other,human" example:"other"`
 	Status   string `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"`      // The state of the workflow.
 	Pause    string `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for.

@@ -150,7 +150,7 @@ type StateNode struct {
 	Attempts  int        `json:"attempts" example:"1"`                                                             // Number of attempts that have started.
 	StartedAt *time.Time `json:"started_at,omitempty" example:"2026-01-10T15:30:00Z"`                              // When the last attempt started; absent before the first.
 	EndedAt   *time.Time `json:"ended_at,omitempty" example:"2026-01-10T15:30:02Z"`                                // When the task ended; absent until then.
-	TaskID    string     `json:"task_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                 // Id of the task of an agent_task, as in `/api/v1/tasks/{task_id}`; absent for others and before it is submitted.
+	TaskID    string     `json:"task_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                 // Id of the task of an agent_task, as in `/api/v1/tasks/{task_id}`; absent for other kinds and until it is submitted.
 	Worker    string     `json:"worker_id,omitempty" example:"research-web-01"`                                    // The agent that executes the task of an agent_task; absent until one is assigned.
 	ErrorCode string     `json:"error_code,omitempty" example:"TOOL_NOT_FOUND"`                                    // Why the task failed, as a code.
 	Error     string     `json:"error,omitempty" example:"the disk is full"`                                       // Why the task failed.

@@ -31,10 +31,10 @@ type Credentials struct {
 	Issued *JWT `gorm:"serializer:json"`
 }
 
-// JWT has what comet knows of a JWT.
+// JWT has the data of a JWT that comet stores.
 type JWT struct {
 	Token models.Token `json:"token"`
-	// Settings identifies the settings from which its rights were derived.
+	// Settings identifies the settings from which the rights of the JWT were derived.
 	Settings string `json:"settings"`
 }
 

@@ -335,7 +335,7 @@ func Names(from store.Source, ids []string) (map[string]string, error) {
 	return pairs(from, "SELECT id, name FROM tokens WHERE id IN "+in, args...)
 }
 
-// Workers returns the agents of the newest attempts of the tasks of a workflow by the ids of the tasks.
+// Workers returns the agents that execute the newest attempts of a workflow's tasks, by task id.
 func Workers(from store.Source, id string) (map[string]string, error) {
 	return pairs(from, "SELECT id, agent_id FROM tasks WHERE id IN (SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '')", id)
 }

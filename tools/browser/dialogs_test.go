@@ -14,7 +14,7 @@ const (
 	focusOutside = `document.activeElement !== document.body && !(` + focusInside + `)`
 )
 
-// openWithKeys opens a dialog with the keyboard: opener is the expression of its control.
+// openWithKeys opens a dialog with the keyboard. opener is a JavaScript expression for the control that opens it.
 func (p *tab) openWithKeys(opener string) {
 	p.t.Helper()
 	p.until(opener)
@@ -23,8 +23,8 @@ func (p *tab) openWithKeys(opener string) {
 	p.until(dialogs + " === 1 && " + focusInside)
 }
 
-// TestDialogs checks the focus of dialogs: it moves into the dialog, Tab keeps it there, and Escape closes the dialog and gives it
-// back to the control that opened it.
+// TestDialogs checks the focus of dialogs: it moves into the dialog, Tab keeps it there, and Escape closes the dialog and returns
+// the focus to the control that opened it.
 func TestDialogs(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -53,7 +53,7 @@ func TestDialogs(t *testing.T) {
 	}
 }
 
-// TestUnsavedInput checks that Escape, the button of a form and a click beside it ask before input is lost.
+// TestUnsavedInput checks that Escape, the button of a form and a click outside it ask for confirmation before input is lost.
 func TestUnsavedInput(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -68,7 +68,7 @@ func TestUnsavedInput(t *testing.T) {
 			p.do(chromedp.MouseClickXY(5, 5))
 		},
 	} {
-		for range 2 { // a browser does not let a page prevent the second Escape
+		for range 2 { // a page cannot prevent the second Escape
 			leave()
 			p.until(dialogs + " === 2 && " + focusInside)
 			p.shows("Discard your changes?")

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// repetitions is how often a figure is measured; its median is reported.
+// repetitions is the number of measurements of a figure, of which the median is reported.
 const repetitions = 5
 
 // median measures a figure several times and returns the median.
@@ -36,7 +36,7 @@ func median(measure func() float64) float64 {
 
 // reportFigure reports a figure of docs/dashboard.md and its ratio to the target, which must be at most 1.
 func reportFigure(b *testing.B, value float64, unit string, target float64) {
-	b.ReportMetric(0, "ns/op") // the time of a whole benchmark says nothing
+	b.ReportMetric(0, "ns/op") // the time of the whole benchmark is meaningless
 	b.ReportMetric(value, unit)
 	b.ReportMetric(value/target, "of-target-"+unit)
 }
@@ -56,7 +56,7 @@ func BenchmarkFirstLoad(b *testing.B) {
 	reportFigure(b, kilobytes, "KB", 90)
 }
 
-// timeUntil returns the milliseconds from a click on a link until the picture in which an expression is true.
+// timeUntil returns the milliseconds from a click on a link until the first frame in which an expression is true.
 func (p *tab) timeUntil(link, done string) float64 {
 	p.t.Helper()
 	p.until(link)
@@ -87,8 +87,8 @@ func BenchmarkAgents(b *testing.B) {
 	}), "ms", 300)
 }
 
-// BenchmarkToolGraph measures the time from a click on Graph until the graph is arranged and drawn. The browser answers the
-// request for the graph with generated data, so that the time of the server is not included.
+// BenchmarkToolGraph measures the time from a click on Graph until the graph is arranged and drawn. The browser responds to
+// the request for the graph with generated data, so that the time of the server is not included.
 func BenchmarkToolGraph(b *testing.B) {
 	s := startServer(b)
 	for _, size := range []struct {
@@ -107,7 +107,7 @@ func BenchmarkToolGraph(b *testing.B) {
 	}
 }
 
-// BenchmarkProgramSize measures how much larger the program is with the files of the page than without them.
+// BenchmarkProgramSize measures how much the files of the page add to the size of the program.
 func BenchmarkProgramSize(b *testing.B) {
 	root, err := filepath.Abs("../..")
 	require.NoError(b, err)
@@ -165,8 +165,8 @@ func (p *tab) busy() time.Duration {
 	return 0
 }
 
-// BenchmarkEvents measures what a page works, and what the server works for it and for ten streams, while 1,000 agents change
-// each second.
+// BenchmarkEvents measures the processor time of a page, and of the server for ten streams including that of the page, while
+// 1,000 agents change each second.
 func BenchmarkEvents(b *testing.B) {
 	s := startServer(b)
 	var alone float64
@@ -201,7 +201,7 @@ func BenchmarkEvents(b *testing.B) {
 }
 
 // load changes 1,000 agents a second for some seconds, and returns the processor time that the server and the page use for 1,000
-// changes, in percent of a second. It reports the changes per second, of which a busy machine makes fewer.
+// changes, in percent of a second. It reports the changes per second, because a busy machine makes fewer.
 func (s *server) load(b *testing.B, p *tab) (server, page float64) {
 	ctx, stop := context.WithTimeout(b.Context(), 8*time.Second)
 	defer stop()

@@ -23,13 +23,14 @@ require("readline").createInterface({input: process.stdin}).on("line", (line) =>
 	if (id !== undefined) console.log(JSON.stringify({jsonrpc: "2.0", id, result: results[method] ?? {}}));
 });`
 
-// hidden are a tag character, a space without width and a control that reorders text; escapes are how the page shows them.
+// hidden contains a tag character, a zero-width space and a control character that reorders text; escapes is the text that the
+// page shows for them.
 const (
 	hidden  = "\U000E0073\u200B\u202E"
 	escapes = `\u{e0073}\u{200b}\u{202e}`
 )
 
-// TestHiddenDefinition changes the description of a tool by characters that cannot be seen: the comparison shows them.
+// TestHiddenDefinition adds invisible characters to the description of a tool, and checks that the comparison shows them.
 func TestHiddenDefinition(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -54,7 +55,7 @@ func TestHiddenDefinition(t *testing.T) {
 	p.screenshot("hidden-definition", "light", 1440)
 }
 
-// TestHiddenNames shows escapes in the name of an agent, and leaves the joiners of emoji.
+// TestHiddenNames checks that the page shows escapes in the name of an agent and keeps the joiners of emoji.
 func TestHiddenNames(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -65,7 +66,7 @@ func TestHiddenNames(t *testing.T) {
 	assert.NotContains(t, eval[string](p, "document.title"), "\u202E")
 }
 
-// TestInvalidInput checks that forms say which input is invalid, and that "as curl" shows the other input.
+// TestInvalidInput checks that forms say which input is invalid, and that "as curl" shows the valid input.
 func TestInvalidInput(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -109,7 +110,7 @@ func TestInvalidPolicy(t *testing.T) {
 	p.screenshot("policy-invalid", "light", 1440)
 }
 
-// TestFilterHistory checks that Back undoes a choice, and that the fields show the filters of the address.
+// TestFilterHistory checks that Back undoes a filter choice, and that the fields show the filters in the address.
 func TestFilterHistory(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -132,7 +133,7 @@ func TestFilterHistory(t *testing.T) {
 	}
 }
 
-// TestPolledLists shows a webhook and a login that others create: no event reports them.
+// TestPolledLists checks that lists show a webhook and a login that another client creates, which no event reports.
 func TestPolledLists(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// faultyPage violates its policy, throws, reports an error and loads from another host. It has an image without a text, small
-// buttons without names under an animated element, and a heading that skips a level; nothing announces changes.
+// faultyPage violates its policy, throws, reports an error and loads from another host. It has an image without alternative text,
+// small buttons without names under an animated element, and a heading that skips a level; nothing announces changes.
 const faultyPage = `<!doctype html><html lang="en"><title>Faults</title><style>@keyframes fade { to { opacity: .5 } } button { padding: 0; width: 9px; height: 9px }</style>
 <main><h1>Faults</h1><img src="/x.png"><h3>Too deep</h3><button></button><button></button>
 <div style="position: fixed; inset: 0; animation: fade 1s infinite"></div></main>

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serveGraph answers the page's requests for the graph of tools with generated tools of ten servers, each used with three others.
+// serveGraph responds to the page's requests for the graph of tools with generated tools of ten servers. Each tool is
+// used with three others.
 func (p *tab) serveGraph(tools int) {
 	p.t.Helper()
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same graph in every run
@@ -45,7 +46,7 @@ func (p *tab) serveGraph(tools int) {
 	require.NoError(p.t, err)
 }
 
-// spyOnGraph records what the page draws on canvases: the view of the last picture, and the places where the first node was.
+// spyOnGraph records what the page draws on canvases: the view of the last frame, and the positions of the first node.
 const spyOnGraph = `
 	window.drawn = new Set();
 	const {setTransform, arc, clearRect} = CanvasRenderingContext2D.prototype;
@@ -61,14 +62,14 @@ const spyOnGraph = `
 		return arc.call(this, x, y, ...a);
 	};`
 
-// emulate sets features of media, such as prefers-reduced-motion.
+// emulate sets media features, such as prefers-reduced-motion.
 func (p *tab) emulate(features ...*emulation.MediaFeature) {
 	p.t.Helper()
 	_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features})
 	require.NoError(p.t, err)
 }
 
-// TestReducedMotion checks that the graph of tools moves while it is arranged, but not if the reader prefers less motion.
+// TestReducedMotion checks that the graph of tools moves while it is arranged, but not if the reader prefers reduced motion.
 func TestReducedMotion(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -86,7 +87,7 @@ func TestReducedMotion(t *testing.T) {
 	assert.Equal(t, 1, eval[int](p, "window.drawn.size"), "the graph is drawn at its final place only")
 }
 
-// fingers moves fingers on the page from their first to their last places, which are pairs of x and y.
+// fingers moves fingers on the page from their first to their last positions, which are pairs of x and y.
 func (p *tab) fingers(from, to [][2]float64) {
 	p.t.Helper()
 	send := func(kind input.DispatchTouchEventType, at [][2]float64) {
@@ -143,7 +144,7 @@ func TestTouch(t *testing.T) {
 	p.screenshot("tools-graph-pinched", "light", 390)
 }
 
-// TestForcedColours opens views with colours of the reader: what is shown by a colour alone is still shown.
+// TestForcedColours opens views with forced colours, and checks that elements drawn only with a colour are still visible.
 func TestForcedColours(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOutage opens views while the server is down: they show their data when it is back, without a reload.
+// TestOutage opens views while the server is down, and checks that they show their data when it is back, without a reload.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -42,7 +42,7 @@ func TestOutage(t *testing.T) {
 	assert.True(t, eval[bool](p, "window.marker === 1"), "the page was not loaded again")
 }
 
-// TestRevocationWithoutStream checks that the revocation of a token that reads no events ends its page.
+// TestRevocationWithoutStream checks that a page logs out when its token, which may not read events, is revoked.
 func TestRevocationWithoutStream(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -55,7 +55,7 @@ func TestRevocationWithoutStream(t *testing.T) {
 	p.shows("was revoked or has expired")
 }
 
-// TestPaletteCostsNothing checks that the palette finds tools and MCP servers without calls of tools, which cost tokens.
+// TestPaletteCostsNothing checks that the palette finds tools and MCP servers without tool calls, which cost tokens.
 func TestPaletteCostsNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -85,7 +85,7 @@ func TestPaletteCostsNothing(t *testing.T) {
 	assert.Equal(t, 1, searches, "an outage repeats no search")
 }
 
-// TestEventsBefore searches the log of events by kind, back to its start.
+// TestEventsBefore searches the event log by kind, back to its start.
 func TestEventsBefore(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

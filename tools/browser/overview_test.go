@@ -26,7 +26,8 @@ lines.on("line", (line) => {
 });
 `
 
-// TestQuarantineNeedsYou changes the definition of a tool: the overview and the list of servers show that it waits for an approval.
+// TestQuarantineNeedsYou changes the definition of a tool, and checks that the overview and the list of servers show that it
+// waits for approval.
 func TestQuarantineNeedsYou(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -59,7 +60,7 @@ func TestQuarantineNeedsYou(t *testing.T) {
 	assert.Less(t, eval[float64](p, `document.querySelector(".needs").getBoundingClientRect().top + scrollY`), 400.0, "on a telephone, decisions are first")
 }
 
-// TestLayers checks that the figures of a workflow agree with what its checkpoint says, also after its end.
+// TestLayers checks that the figures of a workflow match its checkpoint, also after the workflow has ended.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -104,7 +105,7 @@ func TestLayers(t *testing.T) {
 	p.accessible("a graph with buttons")
 }
 
-// TestLongNames checks that a long name stays in its column.
+// TestLongNames checks that a long name does not overflow its column.
 func TestLongNames(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -31,7 +31,7 @@ import (
 // chromium starts the browser that all tests share.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 900))
-	if shell, err := exec.LookPath("chromium-headless-shell"); err == nil { // it needs half of the processor time
+	if shell, err := exec.LookPath("chromium-headless-shell"); err == nil { // it uses half of the processor time
 		options = append(options, chromedp.ExecPath(shell))
 	}
 	allocator, _ := chromedp.NewExecAllocator(context.Background(), options...)

@@ -52,8 +52,8 @@ func TestLinkAsks(t *testing.T) {
 	}
 }
 
-// TestLostUpdate changes an agent while a form with it is open: the form does not undo the change,
-// and saves what was edited after it has loaded the new version.
+// TestLostUpdate changes an agent while its form is open, and checks that the form does not undo the change
+// and saves the edited fields after it has loaded the new version.
 func TestLostUpdate(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

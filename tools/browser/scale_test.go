@@ -21,7 +21,7 @@ func (s *server) importRoster(agents []object) {
 	s.do(http.MethodPost, "/api/v1/roster", object{"version": 1, "agents": agents}, nil)
 }
 
-// importTeams imports rosters of 10,000 agents, the maximum. Each has some teams, which are an agent and helpers below it.
+// importTeams imports rosters of 10,000 agents, the maximum. Each has some teams; a team is an agent with helpers below it.
 func (s *server) importTeams(rosters, teams int) {
 	s.t.Helper()
 	for roster := range rosters {
@@ -37,7 +37,7 @@ func (s *server) importTeams(rosters, teams int) {
 	}
 }
 
-// rename changes agents below an orchestrator, which it creates at first.
+// rename renames agents below an orchestrator, which it creates first.
 func (s *server) rename(agents, round int) (changes int) {
 	s.t.Helper()
 	batch := make([]object, agents)
@@ -54,8 +54,8 @@ const (
 	treeEnd  = `(document.querySelector(".treebox").scrollTop = 1e9, document.querySelector("[role=treegrid] [aria-rowindex='" + document.querySelector("[role=treegrid]").ariaRowCount + "']"))`
 )
 
-// TestManyAgents opens the tree of 10,000 agents with 1,000 teams: only the rows on the screen are drawn, the last one can be
-// reached, and the search finds an agent. The import of 100,000 agents takes too long here: BenchmarkAgents has them.
+// TestManyAgents opens the tree of 10,000 agents with 1,000 teams, and checks that only the rows on the screen are drawn, the
+// last one can be reached, and the search finds an agent. BenchmarkAgents has 100,000 agents, whose import takes too long here.
 func TestManyAgents(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -84,7 +84,7 @@ func TestManyAgents(t *testing.T) {
 	p.until(`document.querySelector("table[aria-label='Matching agents'] a[href='/ui/agents/helper-0-742-3']")`)
 }
 
-// countPaints counts the pictures of the page in which the document changed.
+// countPaints counts the frames of the page in which the document changed.
 const countPaints = `(() => {
 	window.paints = {count: 0, began: performance.now()};
 	let queued = false;
@@ -95,8 +95,8 @@ const countPaints = `(() => {
 	}).observe(document.body, {childList: true, subtree: true, characterData: true, attributes: true});
 })()`
 
-// TestFlood changes agents as fast as the server can while the page shows the events: it paints at most ten times a second, does
-// not grow, reacts to the reader, and shows the last event.
+// TestFlood changes agents as fast as the server can while the page shows the events, and checks that the page paints at most
+// ten times a second, does not grow, stays responsive, and shows the last event.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -108,7 +108,7 @@ func TestFlood(t *testing.T) {
 	began, changes := time.Now(), 0
 	for round := range 30 {
 		changes += s.rename(100, round+1)
-		if round == 15 { // the page reacts
+		if round == 15 { // the page responds to input
 			p.click("Pause")
 			p.shows("Events, paused")
 			p.click("Continue")

@@ -20,10 +20,10 @@ import (
 // patience is how long a test waits for a condition. It is not an expectation: a busy machine may need it.
 const patience = 90 * time.Second
 
-// pause is the time between the first two looks at a condition.
+// pause is the time between the first two checks of a condition.
 const pause = 20 * time.Millisecond
 
-// next returns the time until the next look, which becomes longer, so that waiting costs little.
+// next returns the time until the next check. It grows, so that waiting costs little.
 func next(wait time.Duration) time.Duration { return min(wait*5/4, 5*pause) }
 
 // server is a comet program with a data folder of its own.
@@ -37,7 +37,7 @@ type server struct {
 	flags   []string
 }
 
-// startServer starts a server with further flags, which the end of the test stops.
+// startServer starts a server with additional flags. It stops when the test ends.
 func startServer(t testing.TB, flags ...string) *server {
 	s := &server{t: t, dir: t.TempDir(), flags: flags}
 	s.start("127.0.0.1:0")

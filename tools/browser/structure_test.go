@@ -26,8 +26,8 @@ type outline struct {
 	faults []string
 }
 
-// structure returns what is wrong with the page's accessibility tree, which is what a screen reader reads: a control without a
-// name, missing or repeated landmarks, headings that skip a level, no element that announces changes.
+// structure returns the faults of the page's accessibility tree, which a screen reader reads: controls without a name, missing
+// or repeated landmarks, headings that skip a level, or no element that announces changes.
 func (p *tab) structure() []string {
 	p.t.Helper()
 	tree, err := chromedp.Call(p.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
@@ -48,7 +48,7 @@ func (p *tab) structure() []string {
 	return o.faults
 }
 
-// read reads an element and those in it, in the order of the page.
+// read reads an element and its descendants, in the order of the page.
 func (o *outline) read(n *accessibility.Node) {
 	if n == nil {
 		return
@@ -89,7 +89,7 @@ func (o *outline) readProperty(n *accessibility.Node, role string, property *acc
 	}
 }
 
-// textOf returns the text of a value, "" if it is another one.
+// textOf returns the text of a value, or "" if it is not a text.
 func textOf(v *accessibility.Value) (text string) {
 	if v != nil {
 		_ = json.Unmarshal(v.Value, &text)
@@ -97,10 +97,10 @@ func textOf(v *accessibility.Value) (text string) {
 	return text
 }
 
-// movement is an expression of the animations and transitions that take longer than 10 ms.
+// movement is a JavaScript expression for the animations and transitions that take longer than 10 ms.
 const movement = `document.getAnimations().filter((a) => a.effect.getComputedTiming().duration > 10).map((a) => (a.animationName ?? a.transitionProperty) + " of " + a.effect.target.outerHTML.slice(0, 100))`
 
-// unreachable is an expression of the controls that cannot be scrolled into view, or are covered by other elements.
+// unreachable is a JavaScript expression for the controls that cannot be scrolled into view, or are covered by other elements.
 const unreachable = `[...document.querySelectorAll("a[href]:not(.skip), button, input, select, textarea, summary")].filter((e) => {
 	if (!e.isConnected || !e.checkVisibility() || e.disabled) return false;
 	e.scrollIntoView({block: "center", inline: "center"});
@@ -111,8 +111,8 @@ const unreachable = `[...document.querySelectorAll("a[href]:not(.skip), button, 
 	return left >= right || top >= bottom || !(e.contains(hit) || hit?.closest("label")?.control === e);
 }).map((e) => e.outerHTML.slice(0, 200))`
 
-// zoomed shows the page in a window of 1280 to 1440 pixels that is zoomed by 200 or 400 percent (WCAG 1.4.4 and 1.4.10): it does
-// not scroll sideways, except inside of tables and graphs, and every control can be reached.
+// zoomed shows the page in a window of 1280 to 1440 pixels that is zoomed by 200 or 400 percent (WCAG 1.4.4 and 1.4.10): it must
+// not scroll sideways, except inside tables and graphs, and every control can be reached.
 func (p *tab) zoomed(where string, percent int) {
 	p.t.Helper()
 	width, height := int64(720), int64(450)

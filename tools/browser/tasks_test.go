@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// in returns the server for a part of a test.
+// in returns the server for a subtest.
 func (s *server) in(t *testing.T) *server {
 	part := *s
 	part.t = t
@@ -39,12 +39,12 @@ func (s *server) output(task, stream string) string {
 	return text.String()
 }
 
-// shown is an expression of the text of an output in the page.
+// shown is a JavaScript expression for the text of an output in the page.
 func shown(name string) string {
 	return `document.querySelector("pre[aria-label=` + name + `]")?.textContent`
 }
 
-// TestOutput follows the output of a task while the server is killed and started again: nothing is lost or repeated.
+// TestOutput follows the output of a task while the server is killed and restarted, and checks that nothing is lost or repeated.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -97,7 +97,7 @@ func TestOutput(t *testing.T) {
 	p.screenshot("task-output-long", "light", 1440)
 }
 
-// rows is an expression of the ids in the list of tasks.
+// rows is a JavaScript expression for the ids in the list of tasks.
 const rows = `[...document.querySelectorAll("table[aria-label=Tasks] tbody code")].map((e) => e.textContent)`
 
 // TestTaskList filters the list of tasks, and receives new and changed tasks.
@@ -162,7 +162,7 @@ func TestTaskList(t *testing.T) {
 	})
 }
 
-// field is an expression of the field in a label that begins with a text.
+// field is a JavaScript expression for the field in a label that begins with a text.
 func field(label string) string {
 	return `[...document.querySelectorAll("select, input")].find((e) => e.labels?.[0]?.firstChild.textContent.trim() === ` + quote(label) + `)`
 }
@@ -182,7 +182,7 @@ func (p *tab) choose(label, option string) {
 	p.change(label, found+".value")
 }
 
-// freeAddress returns an address of this machine that is free now.
+// freeAddress returns an address of this machine with a free port.
 func freeAddress(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -215,7 +215,7 @@ func TestTaskActions(t *testing.T) {
 		s := s.in(t)
 		p := open(t, s, "")
 		p.logIn(s.token, "/ui/tasks")
-		p.visit("/ui/tasks/" + s.submit(object{"name": "Ada"})) // a question waits only for a minute
+		p.visit("/ui/tasks/" + s.submit(object{"name": "Ada"})) // a question waits for only a minute
 		p.shows("In which language?")
 		p.click("fr")
 		p.until(shown("Result") + `?.includes("Bonjour Ada")`)
@@ -252,7 +252,7 @@ func TestTaskActions(t *testing.T) {
 	})
 }
 
-// TestDecision shows the agents that were considered for a task, and the alternatives of routing.
+// TestDecision checks that a task shows the agents that were considered for it, and the alternatives of routing.
 func TestDecision(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

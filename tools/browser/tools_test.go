@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notesServer is an MCP server for node with two tools; the description of one is the content of a file.
+// notesServer is an MCP server for Node.js with two tools; the description of one is the content of a file.
 const notesServer = `const {createInterface} = require("node:readline"), {readFileSync} = require("node:fs");
 const tool = (name, description) => ({name, description, inputSchema: {type: "object", properties: {text: {type: "string"}}}});
 const results = {
@@ -31,7 +31,7 @@ createInterface({input: process.stdin}).on("line", (line) => {
 	process.stdout.write(JSON.stringify({jsonrpc: "2.0", id, ...answer}) + "\n");
 });`
 
-// TestToolError shows all members of an error of a tool call.
+// TestToolError checks that the page shows all members of an error of a tool call.
 func TestToolError(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -145,7 +145,7 @@ func editPolicy(s *server, token string) {
 	})
 }
 
-// administerServers adds a server after an error of the API, changes it and removes it.
+// administerServers adds a server after an API error, changes it and removes it.
 func administerServers(s *server) {
 	p := open(s.t, s, "status of 4")
 	p.logIn(s.token, "/ui/tools")
@@ -205,7 +205,7 @@ func TestToolGraph(t *testing.T) {
 	p.until(`files[0]?.includes('notes:store,notes,"\'=1+1,""2""",')`)
 }
 
-// TestRedelivery sends an event again to a receiver that fails first.
+// TestRedelivery redelivers an event to a receiver that fails the first time.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
 	var healthy atomic.Bool

@@ -57,8 +57,8 @@ func TestViews(t *testing.T) {
 // view is a view of the dashboard: the name of its pictures, its path, and a text that it shows.
 type view struct{ name, path, text string }
 
-// inspect opens views: they are accessible in both themes, to screen readers, by touch, without motion and zoomed, and their
-// pictures are stored.
+// inspect opens views and checks that they are accessible in both themes, to screen readers, by touch, without motion and
+// zoomed. It stores screenshots of them.
 func (p *tab) inspect(views []view) {
 	p.t.Helper()
 	for _, v := range views {
@@ -69,7 +69,7 @@ func (p *tab) inspect(views []view) {
 		p.accessible(v.name)
 		p.pictures(v.name, "light", 1440, 820, 390)
 		p.show("dark", 1440)
-		p.accessible(v.name+" dark", "color-contrast") // another theme has only other colours
+		p.accessible(v.name+" dark", "color-contrast") // the other theme differs only in its colours
 		p.pictures(v.name, "dark", 1440, 390)
 		assert.Empty(p.t, eval[[]string](p, movement), "what moves in %s", v.name)
 		p.show("light", 390)
@@ -80,7 +80,7 @@ func (p *tab) inspect(views []view) {
 	}
 }
 
-// pictures shows a view in some widths, into which it must fit, and stores its pictures.
+// pictures shows a view at several widths, checks that it fits, and stores screenshots.
 func (p *tab) pictures(name, theme string, widths ...int) {
 	p.t.Helper()
 	for _, width := range widths {

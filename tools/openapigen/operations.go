@@ -42,7 +42,7 @@ func firstOf[T any](list []T) (first T) {
 	return first
 }
 
-// loginCookie is the security scheme of the logins of browsers, which the REST API accepts instead of a token.
+// loginCookie is the security scheme of browser logins, which the REST API accepts instead of a token.
 const loginCookie = "LoginCookie"
 
 // scopes moves the required scopes to an extension and the description, because a bearer

@@ -17,7 +17,7 @@ type Login = Required<Schemas["LoginItem"]>;
 export function Logins() {
   const path = "/api/v1/logins?limit=100";
   const list = usePages<Login>(path, "logins");
-  useRepeat(list.reload, true, 5000); // logins are no events
+  useRepeat(list.reload, true, 5000); // logins do not emit events
   const ended = (l: Login) => (l.current ? void identify().catch(() => {}) : list.reload());
   return (
     <Panel title="Logged-in browsers" flush actions={<AsCurl calls={[{ path }]} />}>

@@ -148,13 +148,13 @@ function Actions({ of: { token: t, below }, issued, reload }: { of: Row; issued:
   );
 }
 
-/** Parent says from which token a new one descends: the API makes it a child of the caller's token, never of another one. */
+/** Parent shows the parent of a new token: the API always makes it a child of the caller's token. */
 function Parent() {
   const { name, agent_id } = me.value!.token;
   return (
     <p class="muted">
       {agent_id
-        ? `The new token is a child of your token ${name}: it is revoked with it, and it cannot do more.`
+        ? `The new token is a child of your token ${name}: it is revoked together with it and has no more rights.`
         : `Your token ${name} covers the whole system, so the new token has no parent and stays valid when yours is revoked.`}{" "}
       To create a child of another token, log in with that token.
     </p>

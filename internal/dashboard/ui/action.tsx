@@ -1,4 +1,4 @@
-// Buttons that send calls of the API, and the calls as commands for a shell.
+// Buttons that send API calls, and these calls as shell commands.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, curl, Problem, type Call } from "./api";
@@ -8,7 +8,7 @@ import { ProblemNotice } from "./problem";
 import { notify } from "./toasts";
 import { visible } from "./visible";
 
-/** Json shows data as text. Data of agents and tools is never inserted as HTML. */
+/** Json shows data as text. Data from agents and tools is never inserted as HTML. */
 export function Json({ value, label }: { value: unknown; label: string }) {
   const text = typeof value === "string" ? value : visible(JSON.stringify(value, null, 2) ?? "");
   return (
@@ -18,7 +18,7 @@ export function Json({ value, label }: { value: unknown; label: string }) {
   );
 }
 
-/** CopyButton copies a text. */
+/** CopyButton copies text to the clipboard. */
 export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }) {
   const copy = () =>
     navigator.clipboard.writeText(text).then(
@@ -32,8 +32,8 @@ export function CopyButton({ text, label = "Copy" }: { text: string; label?: str
   );
 }
 
-/** AsCurl shows calls of the API as commands for a shell, and which input they leave out since it is invalid. With a name, it is
- * only an icon. */
+/** AsCurl shows API calls as shell commands, and lists the invalid input that these commands leave out. With a name, it is only
+ * an icon. */
 export function AsCurl({ calls, invalid = [], name }: { calls: Call[]; invalid?: string[]; name?: string }) {
   const [open, setOpen] = useState(false);
   return (
@@ -47,7 +47,7 @@ export function AsCurl({ calls, invalid = [], name }: { calls: Call[]; invalid?:
           {invalid.length > 0 && (
             <div class="notice warn">
               <div>
-                Missing or invalid, and left out:
+                Left out, because missing or invalid:
                 <ul>{invalid.map((text) => <li key={text}>{text}</li>)}</ul>
               </div>
             </div>
@@ -100,7 +100,7 @@ function useSend<T>(p: Sent<T>) {
   return { busy, problem, get, send };
 }
 
-/** Action is a button that sends a call. With a question it asks first. Either way, the call is shown as curl. */
+/** Action is a button that sends a call. With a question, it asks for confirmation first. It always shows the call as curl. */
 export function Action<T = unknown>(p: Sent<T> & { question?: string; disabled?: boolean }) {
   const [asking, setAsking] = useState(false);
   const { busy, get, send } = useSend(p);

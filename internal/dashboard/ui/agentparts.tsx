@@ -1,4 +1,4 @@
-// What the views of agents share.
+// Components shared by the views of agents.
 import type { AgentRow } from "./agenttree";
 import { Budget, Tag } from "./components";
 import { link } from "./router";

@@ -124,7 +124,7 @@ function TreeGrid({ tree, rows, workers }: { tree: Tree; rows: TreeRow[]; worker
     if (y < element.scrollTop) element.scrollTop = y;
     else if (y + 2 * rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = y + 2 * rowHeight - element.clientHeight;
     wanted.current = true;
-    setView({ top: element.scrollTop, height: element.clientHeight }); // draws the row before the event of the scroll
+    setView({ top: element.scrollTop, height: element.clientHeight }); // draws the row before the scroll event arrives
     setFocused(at);
   };
   useEffect(() => {

@@ -4,7 +4,7 @@ import { onEvents, onGap, type LiveEvent } from "./live";
 
 export type AgentRow = Schemas["AgentItem"];
 
-/** childrenPath returns the page of an agent's children with their counts and budgets. */
+/** childrenPath returns the path of a page of an agent's children, with their counts and budgets. */
 export const childrenPath = (parent: string, cursor?: string) => query("/api/v1/agents", { parent_id: parent, counts: true, usage: true, limit: 200, cursor });
 
 /** TreeRow is a row: an agent, or the button for the next page of a parent's children. */

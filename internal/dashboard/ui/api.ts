@@ -16,13 +16,13 @@ export class Problem extends Error {
     readonly code = "",
     readonly errors: FieldError[] = [],
     readonly requestID = "",
-    /** members are those of this code, such as tool_error */
+    /** members are the additional members of this error code, for example of tool_error */
     readonly members: Record<string, unknown> = {},
   ) {
     super(detail);
   }
 
-  /** text is the detail with the members that are short. */
+  /** text is the detail, followed by the short members. */
   get text(): string {
     const short = Object.entries(this.members).filter(([, value]) => typeof value !== "object");
     return short.length > 0 ? `${this.detail} (${short.map(([name, value]) => name + ": " + String(value)).join(", ")})` : this.detail;

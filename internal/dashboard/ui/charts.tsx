@@ -18,10 +18,10 @@ function timeLabel(seconds: number, before: number | undefined): string {
   return before === undefined && new Date().toDateString() !== at.toDateString() ? time + "\n" + day : time;
 }
 
-/** retryAfter is the time after which uPlot is loaded again if the server was not reached, in milliseconds. */
+/** retryAfter is the delay in milliseconds before uPlot is loaded again if the server could not be reached. */
 const retryAfter = 2000;
 
-/** usePlot loads uPlot, which the first load does not contain. */
+/** usePlot loads uPlot, which is not part of the first load. */
 function usePlot(): typeof uPlot | undefined {
   const [plot, setPlot] = useState<typeof uPlot>();
   useEffect(() => {
@@ -37,7 +37,7 @@ function usePlot(): typeof uPlot | undefined {
   return plot;
 }
 
-/** stepOf returns the time between values, an hour if there is one value. */
+/** stepOf returns the time between two values, or an hour if there is only one value. */
 const stepOf = (at: number[]) => at.reduce((step, t, i) => (i > 0 ? Math.min(step, t - at[i - 1]!) : step), at.length > 1 ? Infinity : 3600);
 
 /** newOptions returns the settings of a chart, with the colours of the theme. */
@@ -58,7 +58,7 @@ function newOptions(bars: (line: number) => uPlot.Series.PathBuilder, lines: Val
   };
 }
 
-/** Series draws bars over times, which are the starts of steps, in seconds since 1970. */
+/** Series draws bars over time. Its times are the starts of the steps, in seconds since 1970. */
 export function Series(p: { label: string; at: number[]; lines: Values[]; height?: number }) {
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot>(undefined);
@@ -102,7 +102,7 @@ export function Series(p: { label: string; at: number[]; lines: Values[]; height
   );
 }
 
-/** Table shows the values of a chart, which it saves as CSV. */
+/** Table shows the values of a chart and can save them as CSV. */
 function Table(p: { label: string; at: number[]; lines: Values[] }) {
   const save = () =>
     downloadCSV(

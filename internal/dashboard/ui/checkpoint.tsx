@@ -257,7 +257,7 @@ function parse(id: string, text: string): unknown {
   }
 }
 
-/** failure says why a decision is invalid. */
+/** failure returns why a decision is invalid. */
 function failure(body: () => Schemas["CheckpointDecision"]): string[] {
   try {
     body();

@@ -147,7 +147,7 @@ export function Facts({ of }: { of: [string, ComponentChildren][] }) {
 
 export type Column<T> = { title: string; cell: (row: T) => ComponentChildren; number?: boolean };
 
-/** Table is a table whose first column names the rows, which may lead to a view. The keys j and k move between rows, Enter opens one. */
+/** Table is a table whose first column names each row and may link to a view. The keys j and k move between rows, Enter opens one. */
 export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string; href?: (row: T) => string | undefined; more?: () => void; empty: ComponentChildren }) {
   const more = p.more && (
     <div class="more">
@@ -255,8 +255,8 @@ export function Filter(p: { name: string; label: string; options: [string, strin
   );
 }
 
-/** Search is a text that is kept in a query parameter, applied when typing pauses. When the address changes otherwise, the field
- * shows what the address has. */
+/** Search is a text that is kept in a query parameter and applied when typing pauses. When the address changes in another way,
+ * the field shows the text of the address. */
 export function Search(p: { name: string; label: string; placeholder?: string }) {
   const value = parameter(p.name);
   const [typed, setTyped] = useState<string>();

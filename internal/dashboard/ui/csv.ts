@@ -1,6 +1,6 @@
-// Figures as CSV files (RFC 4180), made in the browser from what is shown.
+// Figures as CSV files (RFC 4180), which the browser creates from the data that is shown.
 
-/** cell writes a value. A text that a spreadsheet would execute as a formula begins with an apostrophe. */
+/** cell writes a value. Text that a spreadsheet would execute as a formula gets a leading apostrophe. */
 function cell(value: string | number | undefined): string {
   if (value === undefined) return "";
   if (typeof value === "number") return String(value);
@@ -8,7 +8,7 @@ function cell(value: string | number | undefined): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** downloadCSV saves rows below a line of names as a file. */
+/** downloadCSV saves a header line and rows as a file. */
 export function downloadCSV(name: string, names: string[], rows: (string | number | undefined)[][]) {
   const text = [names, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
   const link = document.createElement("a");

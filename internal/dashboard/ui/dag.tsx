@@ -86,7 +86,7 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
   const zoom = useZoom(panel, width, height);
   const show = (n: Placed | undefined) => reveal(panel.current, n, zoom.scale);
   useEffect(() => show(byID.get(selected)), [selected]);
-  useEffect(() => show(byID.get(selected) ?? placed.find((n) => attention.includes(n.status ?? "")) ?? placed[0]), [placed.length > 0]); // at first only: later changes do not scroll
+  useEffect(() => show(byID.get(selected) ?? placed.find((n) => attention.includes(n.status ?? "")) ?? placed[0]), [placed.length > 0]); // only once: later changes do not scroll
   const first = byID.has(selected) ? selected : placed[0]?.id;
   const keys = (event: KeyboardEvent, from: Placed) => {
     if (event.key === "Enter" || event.key === " ") select(from.id);
@@ -134,7 +134,7 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
   );
 }
 
-/** useZoom scales a graph in a panel, whose centre stays where it is. It is needed if the panel does not show the whole graph. */
+/** useZoom scales a graph around the centre of its panel. It is needed if the panel does not show the whole graph. */
 function useZoom(panel: { current: HTMLDivElement | null }, width: number, height: number) {
   const [scale, setScale] = useState(1);
   const [whole, setWhole] = useState(1); // the scale that shows the whole graph

@@ -1,9 +1,9 @@
-// Modal dialogs: what opens, closes and leaves them, and where the focus goes.
+// Modal dialogs: how they open and close, and where the focus goes.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { Icon } from "./icons";
 
-/** useModal returns a dialog that is opened, and that gives the focus back to the element that opened it. */
+/** useModal opens a dialog. When the dialog closes, the element that opened it gets the focus back. */
 export function useModal() {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
@@ -11,7 +11,7 @@ export function useModal() {
     const opener = document.activeElement as HTMLElement | null;
     element.showModal();
     const field = element.querySelector<HTMLElement>(".body input, .body select, .body textarea");
-    if (field instanceof HTMLTextAreaElement) field.setSelectionRange(0, 0); // an example is read from its start
+    if (field instanceof HTMLTextAreaElement) field.setSelectionRange(0, 0); // shows an example from its start
     field?.focus();
     return () => {
       element.close();
@@ -21,8 +21,8 @@ export function useModal() {
   return dialog;
 }
 
-/** Dialog is a modal dialog. Its button closes it, and Escape and a click beside it, unless it must stay. If a field was
- * changed, it asks first. Then the element that opened it has the focus again. */
+/** Dialog is a modal dialog. Its button, Escape and a click outside close it; with stays, only the button does. If a field was
+ * changed, it asks for confirmation first. After closing, the element that opened the dialog gets the focus back. */
 export function Dialog(p: { title: string; close: () => void; wide?: boolean; stays?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
   const dialog = useModal();
   const id = useId();
@@ -33,7 +33,7 @@ export function Dialog(p: { title: string; close: () => void; wide?: boolean; st
   const dismiss = () => p.stays || leave();
   const keys = (event: KeyboardEvent) => {
     if (event.key !== "Escape" || event.isComposing) return;
-    event.preventDefault(); // the browser closes a dialog at the second Escape, whatever the page says
+    event.preventDefault(); // the browser closes a dialog at the second Escape, even if the page prevents it
     event.stopPropagation();
     dismiss();
   };
@@ -67,7 +67,7 @@ export function Dialog(p: { title: string; close: () => void; wide?: boolean; st
   );
 }
 
-/** Discard asks whether a dialog is closed although a field was changed. */
+/** Discard asks whether to close a dialog in which a field was changed. */
 function Discard({ keep, discard }: { keep: () => void; discard: () => void }) {
   return (
     <Dialog
@@ -89,7 +89,7 @@ function Discard({ keep, discard }: { keep: () => void; discard: () => void }) {
   );
 }
 
-/** restore gives the focus to the element that opened a dialog, or to the view if that element is gone. */
+/** restore gives the focus back to the element that opened a dialog, or to the view if that element is gone. */
 function restore(opener: HTMLElement | null) {
   for (const element of [opener, document.getElementById("main")]) {
     if (document.activeElement === document.body) element?.focus({ preventScroll: true });

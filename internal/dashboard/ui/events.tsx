@@ -13,7 +13,7 @@ import { notify } from "./toasts";
 /** most is how many events are shown. */
 const most = 500;
 
-/** groups are the kinds of events, and the scopes of which a token needs one to see them. */
+/** groups are the kinds of events. A token needs one of the listed scopes to see them. */
 const groups: [string, string, ...Scope[]][] = [["task", "Tasks", "tasks:read"], ["agent", "Agents", "agents:read"], ["worker", "Workers", "tasks:read"], ["tool", "Tools", "tools:call"], ["workflow", "Workflows", "tools:call", "workflows:approve"], ["upstream", "MCP servers", "admin"], ["token", "Tokens", "admin"], ["schedule", "Schedules", "tasks:read"], ["graph", "Tool graph", "admin"]];
 
 /** matches reports whether an event has the selected kind and contains the text. */
@@ -21,7 +21,8 @@ function matches(e: LiveEvent, group: string, text: string): boolean {
   return (!group || e.type.startsWith(group + ".")) && (!text || (e.type + " " + e.key + " " + JSON.stringify(e.data)).toLowerCase().includes(text.toLowerCase()));
 }
 
-/** EventLog is a part of the history, the newest event first. next is the position before which it continues, if it does. */
+/** EventLog is a part of the history, newest event first. next is the position before which it continues; it is absent at the end
+ * of the history. */
 type EventLog = { rows: LiveEvent[]; oldest: number; next?: number };
 
 /** readLog reads matching events before a position, from at most five pages of the history. */
@@ -107,7 +108,7 @@ export function Events() {
   );
 }
 
-/** useFurther returns a part of the history with older parts that were read since, and a function that reads the next one. */
+/** useFurther returns a part of the history, extended by the older parts read so far, and a function that reads the next one. */
 function useFurther(first: EventLog | undefined, read: (next: number) => Promise<EventLog>): [EventLog | undefined, () => Promise<void>] {
   const [older, setOlder] = useState<{ of?: EventLog; log?: EventLog }>({});
   const log = older.of === first ? (older.log ?? first) : first;

@@ -46,7 +46,7 @@ export function FormDialog<T>(opened: {
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => form.current?.querySelector<HTMLElement>('[aria-invalid="true"], fieldset:has(.error) input')?.focus(), [wrong]);
 
-  /** load takes the new version of the object, and keeps the fields that were edited. */
+  /** load loads the new version of the object and keeps the edited fields. */
   const load = () => {
     const text = (of: typeof p, f: FieldSpec) => toText(f, of.initial?.[f.name]);
     setValues(Object.fromEntries(p.fields.map((f) => [f.name, same(values[f.name], text(p, f)) ? text(opened, f) : values[f.name]!])));
@@ -104,7 +104,7 @@ export function FormDialog<T>(opened: {
   );
 }
 
-/** Conflict offers the new version of an object that was changed while the form was open, once the view has read it. */
+/** Conflict offers to load the new version of an object that was changed while the form was open, once the view has read it. */
 const Conflict = ({ ready, load }: { ready: boolean; load: () => void }) => (
   <div class="row">
     <button type="button" disabled={!ready} onClick={load}>
@@ -114,8 +114,8 @@ const Conflict = ({ ready, load }: { ready: boolean; load: () => void }) => (
   </div>
 );
 
-/** read returns the body of the request, and why fields are invalid, which it leaves out. With initial values, the server decides
- * whether a field may be empty. */
+/** read returns the body of the request without the invalid fields, and why they are invalid. With initial values, the server
+ * decides whether a field may be empty. */
 function read(p: { fields: FieldSpec[]; initial?: Record<string, unknown> }, values: Values) {
   const body: Record<string, unknown> = {};
   const failures: Record<string, string> = {};
@@ -240,7 +240,7 @@ function fromText(f: FieldSpec, value: string | boolean | string[] | undefined):
 
 const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
 
-/** memberOf returns the member of the body that an error is about, "" for others. */
+/** memberOf returns the member of the body that an error is about, or "" if there is none. */
 const memberOf = (e: FieldError) => (e.pointer ?? "").replace(/^#?\//, "").split("/")[0] ?? "";
 
 /** byField assigns the errors of a problem to the fields whose member they point to. */

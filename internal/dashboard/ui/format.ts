@@ -5,8 +5,8 @@ import { signal } from "@preact/signals";
 export const now = signal(Date.now());
 setInterval(() => (now.value = Date.now()), 5000);
 
-/** once returns a function that makes a value when it is first called. Formatters are costly: they are shared, and not made before
- * the first paint. */
+/** once returns a function that creates a value when it is first called. Formatters are costly, so they are shared and not
+ * created before the first paint. */
 function once<T>(make: () => T): () => T {
   let made: T | undefined;
   return () => (made ??= make());

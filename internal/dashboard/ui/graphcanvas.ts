@@ -257,7 +257,7 @@ export class GraphCanvas {
     return least * this.view.k < 6 ? best : undefined;
   }
 
-  /** listen handles pointers: one moves the view and selects a node, two also zoom. */
+  /** listen handles pointers: one pointer moves the view and selects nodes, two pointers also zoom. */
   private listen() {
     const { canvas } = this;
     const down = new Map<number, Point>();

@@ -52,7 +52,7 @@ export class Layout {
     if (first) this.arrange();
     else this.place(added);
     if (first || added.length + removed > 0 || before !== this.links.length) this.start(first);
-    else if (this.timer === undefined) this.moved(true); // a running layout goes on
+    else if (this.timer === undefined) this.moved(true); // a running layout continues
   }
 
   /** arrange puts the nodes of each community near each other. */

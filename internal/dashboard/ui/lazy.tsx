@@ -18,7 +18,7 @@ export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): C
         load().then(
           (component) => ((loaded = component), redraw((n) => n + 1)),
           () => {
-            setProblem(new Problem(0, "This view cannot be loaded. The page retries until it can. If comet was updated, reload the page."));
+            setProblem(new Problem(0, "This view cannot be loaded. The page keeps retrying. If comet was updated, reload the page."));
             timer = setTimeout(read, 2000);
           },
         );

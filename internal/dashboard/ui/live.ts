@@ -176,7 +176,7 @@ async function readStream(signal: AbortSignal, alive: () => void): Promise<void>
   if (!response.ok || !response.body) throw await problemOf(response);
   const wasOff = state.value === "off";
   report("on");
-  if (!resumed || wasOff) reloadAll(); // reads of views may have failed meanwhile
+  if (!resumed || wasOff) reloadAll(); // views may have failed to read their data in the meantime
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ; ) {
     const { done, value } = await reader.read();

@@ -50,10 +50,10 @@ function View() {
 /** notice is why the login form is shown. */
 const notice = signal("");
 
-/** checkInterval is how often the page of a token without the event stream asks whether its login has ended, in milliseconds. */
+/** checkInterval is the time in milliseconds between two checks of the login, for tokens that may not read the event stream. */
 const checkInterval = 1500;
 
-/** check follows the login: the event stream reports its end, if the token may read it. */
+/** check detects the end of the login. The event stream reports it if the token may read the stream. */
 function check(): (() => void) | undefined {
   if (listens()) {
     void connect(me.value?.login?.id ?? "");

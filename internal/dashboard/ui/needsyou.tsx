@@ -1,4 +1,4 @@
-// The panel of what a person must decide.
+// The panel of items that need a person's decision.
 import type { ComponentChildren } from "preact";
 import type { Schemas } from "./api";
 import { Badge, Empty, Panel, Skeleton, Time } from "./components";
@@ -46,7 +46,7 @@ export function NeedsYou() {
       {list.length === 0 ? (
         !loading && !problem && <Empty icon="check" title="Nothing needs your attention" />
       ) : (
-        <ul class="feed scroll" tabIndex={0} aria-label="What needs you">
+        <ul class="feed scroll" tabIndex={0} aria-label="Items that need your attention">
           {list.map((w) => (
             <li key={w.key}>
               <Badge state={w.kind} text={w.text} />

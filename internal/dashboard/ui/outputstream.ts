@@ -2,10 +2,10 @@
 import { Problem, problemOf, query } from "./api";
 import { state } from "./live";
 
-/** most is how many bytes of an output are kept: its end. */
+/** most is the number of bytes that are kept from the end of an output. */
 export const most = 200_000;
 
-/** Shown is the end of an output as text, and how many bytes before it are left out. */
+/** Shown is the end of an output as text, and the number of bytes that are left out before it. */
 export type Shown = { text: string; cut: number };
 
 /** Tail keeps the newest bytes of an output. */
@@ -26,7 +26,7 @@ class Tail {
     while (this.kept - this.parts[0]!.length >= most) this.kept -= this.parts.shift()!.length;
   }
 
-  /** shown decodes the newest bytes. Characters that are incomplete at either end are left out. */
+  /** shown decodes the newest bytes. It leaves out incomplete characters at either end. */
   shown(): Shown {
     const all = new Uint8Array(this.kept);
     let at = 0;
@@ -41,7 +41,8 @@ class Tail {
   }
 }
 
-/** followOutput shows an output of a task, whose address is path, until the task has ended. After an interruption it reports why, and continues. */
+/** followOutput shows the output of a task at path until the task has ended. After an interruption it reports the reason and
+ * continues. */
 export async function followOutput(path: string, stream: string, stop: AbortSignal, show: (shown: Shown) => void, lost: (why: string) => void): Promise<void> {
   let tail: Tail | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -55,7 +56,7 @@ export async function followOutput(path: string, stream: string, stop: AbortSign
       const { ranges, size } = await describe(query(path, { stream }), interrupted);
       tail ??= new Tail(ranges ? Math.max(0, size - most) : 0);
       const known = tail;
-      // Without ranges, the offsets of the parts that have arrived are not final: all of it is read, without what is known.
+      // Without ranges, the offsets of the parts received so far are not final: read the whole output and skip the known bytes.
       let skip = ranges ? 0 : known.end;
       const response = await fetch(query(path, { stream, follow: true, from: ranges ? known.end : undefined }), { signal: interrupted, cache: "no-store" });
       if (!response.ok || !response.body) throw await problemOf(response);
@@ -79,15 +80,15 @@ export async function followOutput(path: string, stream: string, stop: AbortSign
   }
 }
 
-/** describe returns whether ranges of an output are available, and its size then. */
+/** describe returns whether ranges of an output are available, and the size of the output if they are. */
 async function describe(path: string, signal: AbortSignal): Promise<{ ranges: boolean; size: number }> {
   const response = await fetch(path, { method: "HEAD", signal, cache: "no-store" });
   if (!response.ok) throw await problemOf(response);
   return { ranges: response.headers.get("Accept-Ranges") === "bytes", size: Number(response.headers.get("Content-Length") ?? 0) };
 }
 
-/** untilBack returns a signal that also aborts when the stream of events is open again after it was not: the connection
- * that the signal belongs to is dead then, even if the browser has not noticed. The returned function ends the wait. */
+/** untilBack returns a signal that also aborts when the event stream opens again after an interruption: the connection that the
+ * signal belongs to is then dead, even if the browser has not noticed. The returned function ends the wait. */
 function untilBack(stop: AbortSignal): [AbortSignal, () => void] {
   const back = new AbortController();
   let off = false;
@@ -98,7 +99,7 @@ function untilBack(stop: AbortSignal): [AbortSignal, () => void] {
   return [AbortSignal.any([stop, back.signal]), end];
 }
 
-/** delay waits, at most until the signal aborts. */
+/** delay waits until the time has passed or the signal aborts. */
 function delay(ms: number, until: AbortSignal): Promise<void> {
   return new Promise((done) => {
     if (until.aborted) return done();

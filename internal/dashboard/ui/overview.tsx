@@ -76,7 +76,7 @@ function saveStats({ window, series, totals }: Stats) {
   downloadCSV(`comet-${window}.csv`, ["time", ...names], series.map((step) => [new Date(step.at).toISOString(), ...names.map((name) => step[name])]));
 }
 
-/** Span chooses the time of the figures and charts. */
+/** Span selects the time span of the figures and charts. */
 function Span({ of }: { of: string }) {
   return (
     <div class="segments" role="group" aria-label="Time span">

@@ -134,10 +134,10 @@ function commands(): Entry[] {
 
 type Find = (text: string, signal: AbortSignal) => Promise<Entry[]>;
 
-/** lists are the responses of lists that are searched in the page, by their paths, while the palette is open. */
+/** lists has the lists that the page searches itself, by path, while the palette is open. */
 const lists = new Map<string, Promise<any>>();
 
-/** list reads the first page of a list, once while the palette is open. */
+/** list reads the first page of a list, only once while the palette is open. */
 function list<T>(path: string): Promise<T> {
   if (!lists.has(path)) {
     const response = call<T>({ path });
@@ -147,7 +147,7 @@ function list<T>(path: string): Promise<T> {
   return lists.get(path)!;
 }
 
-/** has reports whether one of the texts contains what is searched. */
+/** has reports whether one of the texts contains the search text. */
 const has = (wanted: string, ...texts: (string | undefined)[]) => texts.some((t) => t?.toLowerCase().includes(wanted.toLowerCase()));
 
 /** searches returns the searches that the token allows; each returns a few entries. */

@@ -20,7 +20,7 @@ type ClassName = "read" | "write" | "destructive";
 
 const rules = (list: Schemas["ToolRule"][] | undefined): Rule[] => (list ?? []).map((r) => ({ tool: r.tool, args: r.arguments && Object.keys(r.arguments).length ? JSON.stringify(r.arguments) : "" }));
 
-/** policyOf returns the policy of a draft; rules without a pattern are left out. It is undefined for invalid arguments. */
+/** policyOf returns the policy of a draft; rules without a pattern are left out. It returns undefined if arguments are invalid. */
 function policyOf(d: Draft): Policy | undefined {
   if ([...d.allow, ...d.deny].some((r) => fault(r.args))) return undefined;
   const list = (of: Rule[]) => of.filter((r) => r.tool.trim()).map((r) => ({ tool: r.tool.trim(), ...(r.args.trim() && { arguments: JSON.parse(r.args) as Record<string, string> }) }));
@@ -129,7 +129,7 @@ function Rules({ title, hint, of, change }: { title: string; hint: string; of: R
   );
 }
 
-/** fault says why the arguments of a rule are invalid, "" if they are valid. */
+/** fault returns why the arguments of a rule are invalid, or "" if they are valid. */
 function fault(text: string): string {
   if (!text.trim()) return "";
   try {

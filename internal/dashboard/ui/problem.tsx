@@ -1,4 +1,4 @@
-// The error responses of the server.
+// Error responses of the server.
 import type { FieldError, Problem } from "./api";
 import { Icon } from "./icons";
 import { link, path } from "./router";

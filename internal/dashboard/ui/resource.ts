@@ -8,7 +8,7 @@ export type Resource<T> = { data?: T; problem?: Problem; loading: boolean; reloa
 /** Refresh selects the events after which a resource is read again. */
 export type Refresh = (event: LiveEvent) => boolean;
 
-/** retryAfter is the time after which a read that did not reach the server is repeated, in milliseconds. */
+/** retryAfter is the delay in milliseconds before a read that did not reach the server is repeated. */
 const retryAfter = 2000;
 
 /** quiet is the minimum time between two reads of a resource after events, in milliseconds. */

@@ -5,7 +5,7 @@ export const base = "/ui";
 
 const current = signal(location.pathname + location.search);
 
-/** path is the path below /ui; one that cannot be decoded is that of no view. */
+/** path is the path below /ui. A path that cannot be decoded matches no view. */
 export const path = computed(() => {
   const text = current.value.split("?")[0]!.replace(/^\/ui\/?/, "").replace(/\/$/, "");
   try {

@@ -5,7 +5,7 @@ import { can, type Scope } from "./session";
 
 export type Section = { id: string; title: string; icon: IconName; key: string; scopes: Scope[] };
 
-/** sections are the parts of the page, the key that opens each after "g", and the scopes of which one is needed. */
+/** sections are the parts of the page: each has the key that opens it after "g", and scopes of which a token needs one. */
 export const sections: Section[] = [
   { id: "", title: "Overview", icon: "overview", key: "o", scopes: [] },
   { id: "agents", title: "Agents", icon: "agents", key: "a", scopes: ["agents:read"] },

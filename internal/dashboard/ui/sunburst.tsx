@@ -16,7 +16,7 @@ const used = (n: Node) => n.usage?.subtree_used_today ?? 0;
 const limit = (n: Node) => (n.usage?.token_budget === null || n.usage?.token_budget === undefined ? null : n.usage.token_budget + (n.usage.additional_budget ?? 0));
 const spent = (n: Node) => (n.usage?.budget_scope === "subtree" ? used(n) : (n.usage?.used_today ?? 0));
 
-/** colour returns the colour of a used part of a budget. */
+/** colour returns the colour for the used part of a budget. */
 function colour(ratio: number): string {
   if (ratio >= 1) return "var(--bad)";
   if (ratio >= 0.8) return "var(--c3)";
@@ -29,7 +29,7 @@ function colourOf(n: Node): string {
   return colour(budget ? spent(n) / budget : spent(n) > 0 && budget === 0 ? 1 : 0);
 }
 
-/** Legend explains the colours, and the gap of the tokens that the agent in the centre used itself. */
+/** Legend explains the colours, and the gap that stands for the tokens that the agent in the centre used itself. */
 function Legend({ top }: { top: Node }) {
   const own = used(top) - top.children.reduce((sum, c) => sum + used(c), 0);
   return (
@@ -40,7 +40,7 @@ function Legend({ top }: { top: Node }) {
           <span aria-hidden="true" class="swatch" style={{ background: colour(ratio as number) }} /> {text}
         </span>
       ))}
-      {own > 0 && <span>Gap: {short(own)} of {top.name} itself</span>}
+      {own > 0 && <span>Gap: {short(own)} used by {top.name} itself</span>}
     </p>
   );
 }

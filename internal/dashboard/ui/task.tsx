@@ -197,7 +197,7 @@ function Decision({ of: d, agent }: { of: Schemas["DecisionView"] | null; agent:
   );
 }
 
-/** Routing shows the agents in the order of routing, also the alternatives that were not selected. */
+/** Routing shows the agents in the order of routing, including the alternatives that were not selected. */
 function Routing({ of, chosen }: { of: Schemas["Routing"]; chosen: string | null }) {
   const rows = [...(of.selected ?? []).map((a) => ({ ...a, alternative: false })), ...(of.alternatives ?? []).map((a) => ({ ...a, alternative: true }))];
   return (

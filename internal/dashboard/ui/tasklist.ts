@@ -1,23 +1,23 @@
-// The rows of the list of tasks. An event changes the row of its task; new tasks wait until the reader wants them.
+// The rows of the task list. An event updates the row of its task; new tasks are held back until the reader asks for them.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, Problem, query, type Schemas } from "./api";
 import { onEvents, onGap, type LiveEvent } from "./live";
 
 export type Task = Schemas["TaskView"];
 
-/** Selection selects tasks: by parameters of the API, which are read at the time of a request, and by members that change. */
+/** Selection selects tasks by API parameters, which are evaluated at each request, and by members that can change. */
 export type Selection = {
   parameters: () => Record<string, string | undefined>;
   state: string;
   agent: string;
-  /** whether tasks that are created from now on may be selected */
+  /** whether tasks created from now on can match */
   grows: boolean;
 };
 
-/** pageSize is the number of tasks of a page. */
+/** pageSize is the number of tasks in a page. */
 const pageSize = 50;
 
-/** atMost is the number of tasks that are read per second after events. */
+/** atMost is the maximum number of tasks that are read per second after events. */
 const atMost = 10;
 
 /** retryAfter is the time after which a read that failed is repeated, in milliseconds. */
@@ -44,7 +44,7 @@ class TaskList {
   constructor(
     private readonly of: Selection,
     private readonly redraw: () => void,
-    /** whether the reader looks at rows that must not move */
+    /** whether the reader is looking at rows, which must then not move */
     private readonly reading: () => boolean,
   ) {}
 
@@ -104,7 +104,7 @@ class TaskList {
   private async update() {
     clearTimeout(this.timer);
     this.timer = undefined;
-    if (this.busy) return; // the running one continues
+    if (this.busy) return; // the running update continues
     this.busy = true;
     this.began = Date.now();
     await this.attempt(async () => {
@@ -124,7 +124,7 @@ class TaskList {
     else this.soon();
   }
 
-  /** attempt draws what a reading has changed, or its problem. */
+  /** attempt runs a read, and draws its changes or its problem. */
   private async attempt(read: () => Promise<void>) {
     try {
       await read();
@@ -147,7 +147,7 @@ class TaskList {
     page.tasks.forEach((t) => this.settle(t.id, t.version));
     this.fresh = show || !this.rows ? 0 : fresh.length;
     if (this.fresh > 0) return;
-    if (!this.rows || (fresh.length === page.tasks.length && page.next_cursor)) { // what is between is not known
+    if (!this.rows || (fresh.length === page.tasks.length && page.next_cursor)) { // there may be unknown tasks in between
       this.rows = page.tasks;
       this.cursor = page.next_cursor;
       this.more = Boolean(this.cursor);
@@ -167,7 +167,7 @@ class TaskList {
     else this.rows = this.rows?.filter((t) => t.id !== id);
   }
 
-  /** put replaces rows by their current state, and removes those that are no longer selected. */
+  /** put replaces rows with their current state and removes those that are no longer selected. */
   private put(tasks: Task[]) {
     if (!this.rows || tasks.length === 0) return;
     const now = new Map(tasks.map((t) => [t.id, t]));
@@ -186,7 +186,7 @@ class TaskList {
   }
 }
 
-/** useTaskList returns the list of a selection, which key identifies. While another one is read, the last one is shown. */
+/** useTaskList returns the list of a selection, which key identifies. While a new list is read, the previous one is shown. */
 export function useTaskList(key: string, select: () => Selection): TaskList {
   const [, redraw] = useState(0);
   const list = useMemo(() => new TaskList(select(), () => redraw((n) => n + 1), reading), [key]);
@@ -196,5 +196,5 @@ export function useTaskList(key: string, select: () => Selection): TaskList {
   return last.current;
 }
 
-/** reading reports whether the page is scrolled, or a row has the focus. */
+/** reading reports whether the page is scrolled down or a row has the focus. */
 const reading = () => scrollY > 8 || Boolean(document.activeElement?.closest("tbody"));

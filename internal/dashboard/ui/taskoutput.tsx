@@ -64,7 +64,7 @@ export function Output({ task, path }: { task: Schemas["TaskDetail"]; path: stri
   );
 }
 
-/** Text scrolls with the output while it is followed, and reports when the reader scrolls up or back to the end. */
+/** Text scrolls along with the output while it is followed, and reports when the reader scrolls up or back to the end. */
 function Text({ text, label, following, follow }: { text: string; label: string; following: boolean; follow: (on: boolean) => void }) {
   const box = useRef<HTMLPreElement>(null);
   const top = useRef(0);
@@ -86,7 +86,7 @@ function Text({ text, label, following, follow }: { text: string; label: string;
   );
 }
 
-/** useOutput returns an output as far as it has arrived, and why it is interrupted. */
+/** useOutput returns the part of an output that has arrived so far, and the reason for an interruption. */
 function useOutput(path: string, which: Which): { shown: Shown; lost: string; problem?: Problem } {
   const [shown, show] = useState<Shown>({ text: "", cut: 0 });
   const [lost, setLost] = useState("");

@@ -1,10 +1,10 @@
-// What the views of tasks share.
+// Components shared by the views of tasks.
 import { Badge } from "./components";
 import { link } from "./router";
 import { can } from "./session";
 import type { Task } from "./tasklist";
 
-/** TaskState shows the state of a task, and what an open task waits for. */
+/** TaskState shows the state of a task, and what an open task is waiting for. */
 export function TaskState({ task }: { task: Task }) {
   const open = task.state === "new" || task.state === "running";
   if (open && task.waiting_for) return <Badge state="waiting" text={(task.waiting_for === "worker" ? "queued" : "waiting for " + task.waiting_for) + (task.wait_cause ? ": " + task.wait_cause.replaceAll("_", " ") : "")} />;

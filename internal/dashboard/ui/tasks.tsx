@@ -12,13 +12,13 @@ import { AgentLink, TaskState, what } from "./taskparts";
 
 const states: [string, string][] = [["", "Any state"], ["new", "New"], ["running", "Running"], ["done", "Done"], ["failed", "Failed"], ["cancelled", "Cancelled"]];
 
-/** spans are the times that can be selected, in minutes before now. */
+/** spans are the time spans that can be selected, in minutes before now. */
 const spans: [string, string, number][] = [["15m", "Last 15 minutes", 15], ["1h", "Last hour", 60], ["24h", "Last 24 hours", 1440], ["7d", "Last 7 days", 10_080]];
 
 /** filters are the query parameters that select tasks. */
 const filters = ["state", "agent", "session", "id", "owner", "time", "since", "until"];
 
-/** selection returns the tasks that the address of the view selects. */
+/** selection returns the selection of tasks in the address of the view. */
 function selection(): Selection {
   const given = Object.fromEntries(filters.map((name) => [name, parameter(name)]));
   const minutes = spans.find(([id]) => id === given.time)?.[2];
@@ -78,7 +78,7 @@ export function Tasks() {
   );
 }
 
-/** Owner selects the token that requested the tasks, of those that the viewer can see. */
+/** Owner selects the token that requested the tasks, among those that the viewer can see. */
 function Owner() {
   const tokens = useGet<Schemas["TokenList"]>(manages() ? "/api/v1/tokens?limit=1000" : undefined, kinds("token."), 5000);
   const known = (tokens.data?.tokens ?? []).filter((t) => t.id !== me.value?.token.id);
@@ -88,7 +88,7 @@ function Owner() {
   return <Filter name="owner" label="Requested by" options={[["", "Any token"], ["mine", "My token"], ...options]} />;
 }
 
-/** Created selects the time in which the tasks were created. */
+/** Created selects the time span in which the tasks were created. */
 function Created() {
   const custom = parameter("time") === "custom" || Boolean(parameter("since") || parameter("until"));
   const choose = (time: string) => setParameters({ time, since: "", until: "" }, true);

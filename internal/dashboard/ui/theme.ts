@@ -1,4 +1,4 @@
-// The colours of the page: those of the system until they are switched.
+// The theme of the page: that of the system until the reader switches it.
 import { signal } from "@preact/signals";
 
 const themeName = "comet-theme";
@@ -7,7 +7,7 @@ const chosen = signal<string | null>(localStorage.getItem(themeName));
 const systemIsDark = signal(systemDark.matches);
 systemDark.addEventListener("change", (e) => (systemIsDark.value = e.matches));
 
-/** theme returns the theme that is shown: light or dark. */
+/** theme returns the current theme: light or dark. */
 export const theme = () => (chosen.value ?? (systemIsDark.value ? "dark" : "light")) as "light" | "dark";
 
 /** switchTheme changes between light and dark, and remembers it in this browser. */

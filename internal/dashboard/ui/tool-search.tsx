@@ -40,12 +40,12 @@ export function ToolSearch() {
         <Flag name="related" text="Add related tools" />
         <Flag name="stubs" text="Signatures" />
         <button class="primary">Search</button>
-        <span class="muted">Each search is a tool call, which your token pays for.</span>
+        <span class="muted">Each search is a tool call that your token pays for.</span>
       </form>
       <Panel title="As agents see it" flush>
         {!text ? (
           <Empty icon="search" title="Describe what a tool must do">
-            <span>The result and its scores are those that an agent with your token gets.</span>
+            <span>An agent with your token gets the same result and scores.</span>
           </Empty>
         ) : (
           <Loaded of={found}>{(r) => <Result result={r} />}</Loaded>

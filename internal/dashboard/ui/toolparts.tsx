@@ -1,4 +1,4 @@
-// What the views of tools share.
+// Components shared by the views of tools.
 import type { ComponentChildren } from "preact";
 import type { Call } from "./api";
 import { AsCurl, Badge, Page, Tabs } from "./components";
@@ -7,7 +7,7 @@ import { administers } from "./session";
 /** tabs are the parts of the view of tools that the token may see. */
 export const tabs = (): [string, string][] => [["servers", "Servers"], ["catalogue", "Catalogue"], ["search", "Search"], ...(administers() ? [["policies", "Policies"] as [string, string]] : []), ["calls", "Calls"], ["graph", "Graph"]];
 
-/** ToolsPage is the frame of each tab, with the calls that it makes and its own actions. */
+/** ToolsPage is the frame of each tab, with the calls that the tab makes and its own actions. */
 export function ToolsPage(p: { ready: boolean; calls: Call[]; actions?: ComponentChildren; children: ComponentChildren }) {
   return (
     <Page
@@ -27,7 +27,7 @@ export function ToolsPage(p: { ready: boolean; calls: Call[]; actions?: Componen
   );
 }
 
-/** serverOf returns the server of a tool's id. */
+/** serverOf returns the server of a tool from the tool's id. */
 export const serverOf = (id: string) => id.slice(0, Math.max(0, id.indexOf(":")));
 
 /** Class shows what a tool may do. */

@@ -8,7 +8,7 @@ export type Server = Schemas["UpstreamView"] & { quarantined: Schemas["ToolDefin
 
 export const serversPath = "/api/v1/upstreams";
 
-/** useServers reads the servers. Only tokens that may approve definitions learn which tools are in quarantine. */
+/** useServers reads the servers. Only tokens that may approve definitions can read which tools are in quarantine. */
 export function useServers(): Resource<Server[]> {
   const load = useCallback(async (signal: AbortSignal) => {
     if (!can("tools:call")) return undefined;

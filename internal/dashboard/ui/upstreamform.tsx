@@ -4,8 +4,8 @@ import { FormDialog, type FieldSpec } from "./form";
 
 const secrets = "Reference secrets as ${NAME} or ${file:/path}; literal secrets are rejected.";
 
-/** ServerForm adds a server, or changes the members that were edited. The API returns no arguments or values, so that a form
- * for a change shows their names only. */
+/** ServerForm adds a server, or changes the edited members of one. The API returns neither arguments nor the values of variables
+ * and headers, so a form for a change shows only names. */
 export function ServerForm(p: { server?: Schemas["UpstreamView"]; etag?: string; close: () => void; done: (id: string) => void }) {
   const u = p.server;
   const kept = (what: string, names: string[] | undefined) => (u ? `Only what you enter changes; null removes ${what}. ${names?.length ? "Set now: " + names.join(", ") + "." : "None is set."} ` : "");

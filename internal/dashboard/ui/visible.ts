@@ -1,17 +1,17 @@
-// Texts of agents and tools can contain characters that a reader cannot see, or that reorder text. They are shown as escapes.
+// Text from agents and tools can contain invisible characters and characters that reorder text. They are shown as escapes.
 import { Fragment, options } from "preact";
 
 const escape = (c: string) => "\\u{" + c.codePointAt(0)!.toString(16) + "}";
 
-/** visible writes characters that cannot be seen, or that reorder text, as escapes. */
+/** visible replaces invisible characters and characters that reorder text with escapes. */
 export const visible = (text: string) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu, (c) => (c === "\n" || c === "\t" ? c : escape(c)));
 
-/** shown is visible for texts that are not compared: it leaves line ends, and the joiners of emoji and of Arabic letters. */
+/** shown is like visible, for text that is not compared: it keeps line ends and the joiners of emoji and Arabic letters. */
 export const shown = (text: string) => text.replace(/(?![\n\t\r]|(?<=\p{Extended_Pictographic})\ufe0f|(?<=[\p{Extended_Pictographic}\p{Emoji_Modifier}]\ufe0f?)\u200d(?=\p{Extended_Pictographic})|(?<=\p{Script=Arabic})\u200c(?=\p{Script=Arabic}))[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu, escape);
 
 const texts = (children: any): any => (typeof children === "string" ? shown(children) : Array.isArray(children) ? children.map(texts) : children);
 
-// Every text of the page passes here, and the texts of its attributes that a reader sees. The values of fields do not.
+// All text of the page passes through this hook, including attributes that a reader sees, but not the values of fields.
 const next = options.vnode;
 options.vnode = (node) => {
   const props = node.props as Record<string, any>;

@@ -24,7 +24,7 @@ export function Webhook({ id }: { id: string }) {
     [path],
   );
   const loaded = useLoad(load, about("webhook.", id));
-  useRepeat(loaded.reload, true, 5000); // a changed webhook is no event
+  useRepeat(loaded.reload, true, 5000); // changes of webhooks do not emit events
   const [dialog, setDialog] = useState<"edit" | "rotate">();
   const [secret, setSecret] = useState<string>();
   const hook = loaded.data?.hook;

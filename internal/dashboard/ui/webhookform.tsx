@@ -4,7 +4,7 @@ import { FormDialog, type FieldSpec } from "./form";
 import { me } from "./session";
 import type { Webhook } from "./webhookparts";
 
-/** events are what a webhook can subscribe to. */
+/** events are the event types that a webhook can subscribe to. */
 const events = [
   "*", "agent.*", "agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded",
   "workflow.*", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended",

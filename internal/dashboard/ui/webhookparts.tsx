@@ -1,4 +1,4 @@
-// What the views of webhooks share.
+// Components shared by the views of webhooks.
 import type { Schemas } from "./api";
 import { Badge } from "./components";
 import { moment } from "./format";
@@ -13,7 +13,7 @@ export function HookState({ hook: h }: { hook: Webhook }) {
   return h.failing_since ? <Badge state="failing" of="bad" /> : <Badge state="active" text="enabled" />;
 }
 
-/** trouble returns why a webhook delivers nothing, "" if it delivers. */
+/** trouble returns why a webhook delivers nothing, or "" if it delivers. */
 export function trouble(h: Webhook): string {
   if (!h.enabled) return h.disabled_reason ?? "";
   return h.failing_since ? "No delivery has succeeded since " + moment(h.failing_since) : "";

@@ -11,7 +11,7 @@ import { HookAgent, HookState, type Webhook } from "./webhookparts";
 export function Webhooks() {
   const path = "/api/v1/webhooks?limit=100";
   const list = usePages<Webhook>(path, "webhooks", kinds("webhook."));
-  useRepeat(list.reload, true, 5000); // created and changed webhooks are no events
+  useRepeat(list.reload, true, 5000); // creating or changing a webhook does not emit an event
   const [creating, setCreating] = useState(false);
   const [issued, setIssued] = useState<Schemas["WebhookIssued"]>();
   return (

@@ -1,4 +1,4 @@
-// Whether agents have a worker that is connected.
+// Whether agents have a connected worker.
 import { useCallback } from "preact/hooks";
 import { call, query, type Schemas } from "./api";
 import { Badge } from "./components";
@@ -7,7 +7,7 @@ import { can } from "./session";
 
 export type Worker = Schemas["WorkerView"];
 
-/** useWorkers reads all workers by the id of their agent, nothing if the token may not. */
+/** useWorkers reads all workers by the id of their agent, or nothing if the token may not read them. */
 export function useWorkers(): Map<string, Worker> | undefined {
   const load = useCallback(async (signal: AbortSignal) => {
     if (!can("tasks:read")) return undefined;
@@ -23,5 +23,5 @@ export function useWorkers(): Map<string, Worker> | undefined {
   return useLoad(load, kinds("worker.", "task.assigned", "task.completed", "task.failed"), 3000).data;
 }
 
-/** WorkerState shows whether a worker is connected. Agents that never had one have none. */
+/** WorkerState shows whether a worker is connected, and "none" for agents that never had a worker. */
 export const WorkerState = ({ of }: { of: Worker | undefined }) => (of ? <Badge state={of.state} /> : <span class="faint">none</span>);

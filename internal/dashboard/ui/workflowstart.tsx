@@ -3,7 +3,7 @@ import type { Schemas } from "./api";
 import { FormDialog } from "./form";
 import { link, navigate } from "./router";
 
-/** started shows the workflow that a request has started; an uncertain plan starts none. */
+/** started shows the workflow that a request has started. An uncertain plan does not start a workflow. */
 export const started = (w: Schemas["Workflow"]) => w.workflow_id && navigate(link("workflows", w.workflow_id));
 
 const example = { tasks: [{ id: "tools", tool: "agentcards:search_tools", arguments: { query: "read a file" } }, { id: "count", type: "code_execution", code: "return JSON.stringify(deps.tools).length", depends_on: ["tools"] }] };

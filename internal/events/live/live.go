@@ -21,7 +21,7 @@ const (
 	interval = time.Second
 	// maxPending is how many keys may wait for the next interval; further ones are dropped.
 	maxPending = 10_000
-	// maxReceived is of how many keys the newest version is kept.
+	// maxReceived is the number of keys whose newest version is kept.
 	maxReceived = 10 * maxPending
 	// maxBatch is how many events one message has at most, and buffer how many messages wait for a subscriber.
 	maxBatch, buffer = 500, maxPending/500 + 1
@@ -42,7 +42,7 @@ type Events struct {
 	subscribers map[chan []models.Event]bool
 }
 
-// change is an event with the version of what its key names, from 1.
+// change is an event with the version of the object that its key names; versions start at 1.
 type change struct {
 	models.Event
 
@@ -96,12 +96,12 @@ func (l *Events) flush() error {
 	return nil
 }
 
-// Receive passes a message of a replica to the subscribers, without events that are older than another one of their key. A
-// subscriber whose buffer is full loses it.
+// Receive passes a message of a replica to the subscribers, without events that are older than a received one with the same
+// key. A subscriber whose buffer is full loses the message.
 func (l *Events) Receive(message []byte) {
 	var changes []change
 	if json.Unmarshal(message, &changes) != nil {
-		return // of another release
+		return // from another release
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -77,8 +77,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestOrderOfVersions: a subscriber never receives an earlier state of a key after a later one, whichever replica has changed
-// it, and in whatever order commits are reported.
+// TestOrderOfVersions checks that a subscriber never receives an older state of a key after a newer one, regardless of the
+// replica that made the change and of the order in which commits are reported.
 func TestOrderOfVersions(t *testing.T) {
 	t.Parallel()
 	var replicas [2]*live.Events
