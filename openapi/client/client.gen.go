@@ -9008,7 +9008,7 @@ type ToolVerdict struct {
 	// Example: filesystem:write_file
 	ID string `json:"id" yaml:"id"`
 
-	// Listed Whether `tools/list` of MCP contains it for the token. A search finds every tool that may be called.
+	// Listed Whether MCP's `tools/list` contains it for the token. A search finds every tool that the token may call.
 	//
 	// Example: false
 	Listed bool `json:"listed" yaml:"listed"`
@@ -9142,7 +9142,7 @@ type UpstreamList struct {
 	Upstreams []UpstreamView `json:"upstreams" yaml:"upstreams"`
 }
 
-// UpstreamPatch Changes an entry of mcpServers.
+// UpstreamPatch A merge patch of an entry of mcpServers.
 type UpstreamPatch struct {
 	// Args The arguments of the program. A list replaces the stored one.
 	//
@@ -11223,7 +11223,7 @@ type WorkflowStateNode struct {
 	// Example: success
 	Status WorkflowStateNodeStatus `json:"status" yaml:"status"`
 
-	// TaskID Id of the task of an agent_task, as in `/api/v1/tasks/{task_id}`; absent for others and before it is submitted.
+	// TaskID Id of the task of an agent_task, as in `/api/v1/tasks/{task_id}`; absent for other kinds and until it is submitted.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
@@ -11814,7 +11814,7 @@ type ListDeadLettersParams struct {
 
 // StreamEventsParams defines parameters for StreamEvents.
 type StreamEventsParams struct {
-	// Types Only events of these types, separated by commas; `task.*` are all types of a kind that the token may see
+	// Types Only events of these types, separated by commas; `task.*` selects all types of this kind that the token may see
 	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
 
 	// AgentID Only events about this agent, its work, or the tasks it requested
@@ -11847,7 +11847,7 @@ type ListEventsParams struct {
 	// After Only events after this position
 	After *int `form:"after,omitempty" json:"after,omitempty" yaml:"after,omitempty"`
 
-	// Types Types with commas between them, by default all that the token may read; `task.*` are all types of a kind that the token may read
+	// Types Types, separated by commas; by default all that the token may read. `task.*` selects all types of this kind that the token may read
 	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
 
 	// AgentID Only events about this agent, its work, or tasks that it requested
@@ -14066,7 +14066,7 @@ type ClientInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin`, a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them. A token with `workflows:approve` receives the events of workflows with an `approver`; if it is bound to an agent, only of those that an agent of its subtree pays for. With `workflow_id` it receives the events of any workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
 	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 	//
@@ -14590,7 +14590,7 @@ type ClientInterface interface {
 
 	// SimulateToolPolicyWithBody Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+	// Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -14601,7 +14601,7 @@ type ClientInterface interface {
 
 	// SimulateToolPolicy Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+	// Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -16657,7 +16657,7 @@ func (c *Client) RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLet
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin`, a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them. A token with `workflows:approve` receives the events of workflows with an `approver`; if it is bound to an agent, only of those that an agent of its subtree pays for. With `workflow_id` it receives the events of any workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
 // `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 //
@@ -17721,7 +17721,7 @@ func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, params *PutT
 
 // SimulateToolPolicyWithBody Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+// Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -17742,7 +17742,7 @@ func (c *Client) SimulateToolPolicyWithBody(ctx context.Context, tokenID string,
 
 // SimulateToolPolicy Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+// Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -28960,7 +28960,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin`, a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them. A token with `workflows:approve` receives the events of workflows with an `approver`; if it is bound to an agent, only of those that an agent of its subtree pays for. With `workflow_id` it receives the events of any workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
 	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 	//
@@ -29548,7 +29548,7 @@ type ClientWithResponsesInterface interface {
 
 	// SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+	// Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -29559,7 +29559,7 @@ type ClientWithResponsesInterface interface {
 
 	// SimulateToolPolicyWithResponse Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+	// Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -43660,7 +43660,7 @@ func (c *ClientWithResponses) RedeliverDeadLettersWithResponse(ctx context.Conte
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin`, a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them. A token with `workflows:approve` receives the events of workflows with an `approver`; if it is bound to an agent, only of those that an agent of its subtree pays for. With `workflow_id` it receives the events of any workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
 // `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget`, `additional_budget` and `version`, which increases with each change of the usage: no earlier version follows a later one. A client that reads slowly may miss it; read the agent's usage again.
 //
@@ -44572,7 +44572,7 @@ func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tok
 
 // SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+// Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -44589,7 +44589,7 @@ func (c *ClientWithResponses) SimulateToolPolicyWithBodyWithResponse(ctx context
 
 // SimulateToolPolicyWithResponse Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
+// Returns for each tool whether the token may call it, and why not. This applies the policy of the request or the token's own policy, and the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //

@@ -180,6 +180,9 @@ func (s *session) stayJoined(ctx context.Context) error {
 func (s *session) leave(ctx context.Context) {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
+	if err := s.work.FlushAcknowledgements(end, s.AgentID); err != nil { // the next holder may be another process
+		s.log.Debug("write acknowledgements of a remote agent", "agent", s.AgentID, "error", err)
+	}
 	if err := s.work.Disconnect(end, s.AgentID, s.Holder); err != nil && !errs.Is(err, errs.NotFound) {
 		s.log.Debug("disconnect a remote agent", "agent", s.AgentID, "error", err)
 	}
