@@ -26,6 +26,7 @@ var bodyExamples = map[string]string{ //nolint:gochecknoglobals // a table, neve
 	"startWorkflow":        `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"read a file"}},{"id":"t2","type":"code_execution","code":"return deps.t1.tools.length","depends_on":["t1"]}]}}`,
 	"decideOnCheckpoint":   `{"approved":true,"feedback":"the arguments are right"}`,
 	"putUpstream":          `{"url":"https://mcp.example.com/mcp"}`,
+	"updateUpstream":       `{"comet":{"timeout":"45s"}}`,
 	"createBudgetAddition": `{"tokens":50000,"ttl_seconds":86400,"reason":"month-end closing"}`,
 	"sendV5Messages":       `"M1|User>O1|R|-|P1|N|-|0|-|-|call=web_search;query=trains"`,
 }
