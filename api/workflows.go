@@ -186,8 +186,8 @@ func changeWorkflow[D any](s *Server, rule bodyRule, do func(request, D) error) 
 
 // workflowContinuation is the body of a request to continue a workflow.
 type workflowContinuation struct {
-	CheckpointID *string `json:"checkpoint_id" validate:"omitnil,max=64" example:"cp_034530bbngmsf6j6dh3xtmbr50" maxLength:"64" extensions:"x-nullable"` // The checkpoint whose results are confirmed; by default the open one.
-	Reason       *string `json:"reason" validate:"omitnil,text,max=2000" example:"the layer is right" maxLength:"2000" extensions:"x-nullable"`          // The reason, which is stored with the checkpoint.
+	CheckpointID *string `json:"checkpoint_id" validate:"omitnil,text,max=64" example:"cp_034530bbngmsf6j6dh3xtmbr50" maxLength:"64" extensions:"x-nullable"` // The checkpoint whose results are confirmed; by default the open one.
+	Reason       *string `json:"reason" validate:"omitnil,text,max=2000" example:"the layer is right" maxLength:"2000" extensions:"x-nullable"`               // The reason, which is stored with the checkpoint.
 }
 
 // continueWorkflow continues a workflow.

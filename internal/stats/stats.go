@@ -5,6 +5,7 @@ package stats
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -102,7 +103,7 @@ func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
 	computed := s.computing.DoChan(fmt.Sprintf("%q", []string{w.Name, f.Root, f.Token}), func() (out any, err error) {
 		defer func() { // it runs in a goroutine of its own, where a panic would end the process
 			if p := recover(); p != nil {
-				out, err = Result{}, fmt.Errorf("computing statistics: panic: %v", p)
+				out, err = Result{}, fmt.Errorf("computing statistics: panic: %v\n%s", p, debug.Stack())
 			}
 		}()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
