@@ -199,10 +199,22 @@ const (
 	Older = "task_id IS NULL AND created_at < ?"
 )
 
-// KillOldest is Kill for all but the newest messages of each of several agents.
-func KillOldest(tx *store.Tx, reason string, agentIDs []string, most int) ([]DeadLetter, error) {
-	return Kill(tx, reason, `(agent_id, id) IN (SELECT agent_id, id FROM (SELECT agent_id, id, row_number() OVER (PARTITION BY agent_id ORDER BY id DESC) AS newer
-		FROM inbox WHERE kind = 'publication' AND agent_id `+store.In(tx)+`) AS waiting WHERE newer > ?)`, []any{store.Keys(agentIDs), most}, len(agentIDs)*most)
+// KillOldest is Kill for all but the newest messages of each of several agents. It counts them first, without a join:
+// where statistics of PostgreSQL are outdated, the plan of a join took seconds.
+func KillOldest(tx *store.Tx, reason string, agentIDs []string, most int) (dead []DeadLetter, err error) {
+	type full struct {
+		AgentID string
+		Excess  int
+	}
+	all, err := store.Rows[full](tx, "SELECT agent_id, count(*) - ? FROM inbox WHERE kind = 'publication' AND agent_id "+store.In(tx)+" GROUP BY agent_id HAVING count(*) > ?", most, store.Keys(agentIDs), most)
+	for _, agent := range all {
+		oldest, killErr := Kill(tx, reason, "agent_id = ? ORDER BY id", []any{agent.AgentID}, agent.Excess)
+		if killErr != nil {
+			return nil, killErr
+		}
+		dead = append(dead, oldest...)
+	}
+	return dead, err
 }
 
 // DeadQuery selects dead letters.
