@@ -341,7 +341,7 @@ func TestCheckpointsOfAWorkflow(t *testing.T) {
 			h.do(t, "GET", address+"/checkpoints"+query, "").decode(t, http.StatusOK, &page)
 			return page.Checkpoints, page.NextCursor
 		}
-		require.Eventually(t, func() bool { all, _ := list(""); return len(all) == 2 }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { all, _ := list(""); return len(all) == 2 }, testkit.Timeout, 5*time.Millisecond)
 		newest, cursor := list("?limit=1")
 		oldest, end := list("?limit=1&cursor=" + cursor)
 		require.Empty(t, end)
@@ -428,7 +428,7 @@ func TestWaitForWorkflow(t *testing.T) {
 		require.Eventually(t, func() bool {
 			got = h.do(t, "GET", second+"?wait=20", "")
 			return got.header.Get("Preference-Applied") == "wait=20"
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.Contains(t, string(got.body), `"status":"running"`)
 		require.Equal(t, http.StatusOK, h.do(t, "POST", second+"/abort", `{"reason":"enough"}`).status)
 	})

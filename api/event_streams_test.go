@@ -45,7 +45,7 @@ func (h *fixture) lastPosition(t testing.TB) (head int64) {
 	require.Eventually(t, func() bool {
 		waiting, err := h.db.Events(t.Context()).Pending()
 		return err == nil && !waiting
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	head, err := h.db.Events(t.Context()).LastPosition()
 	require.NoError(t, err)
 	return head
@@ -225,7 +225,7 @@ func TestEventStream(t *testing.T) {
 		require.NotEmpty(t, refused.header.Get("Retry-After"))
 		require.Equal(t, http.StatusServiceUnavailable, h.do(t, "HEAD", stream, "").status)
 		s.close()
-		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, 5*time.Millisecond)
 	})
 
 	runStreamTest(t, "LimitsTheStreamsOfEachToken", fixtureOptions{streams: 20}, func(t *testing.T, h *fixture) {
@@ -236,7 +236,7 @@ func TestEventStream(t *testing.T) {
 		require.Contains(t, string(refused.body), "the token has reached its limit of 2 open streams")
 		h.openStream(t, h.token(t, models.ScopeTasksRead), stream)
 		first.close()
-		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, 5*time.Millisecond)
 	})
 
 	runStreamTest(t, "EndsIfItsClientDoesNotRead", fixtureOptions{streams: 1, writeTimeout: 50 * time.Millisecond}, func(t *testing.T, h *fixture) {

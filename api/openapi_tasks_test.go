@@ -26,7 +26,7 @@ func newTaskServer(t *testing.T) *webhookServer {
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
 	}
-	require.Eventually(t, func() bool { return d.core.Orchestrator.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return d.core.Orchestrator.Check(t.Context()) == nil }, time.Minute, 5*time.Millisecond)
 	d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", `{"id":"reader","name":"Reader","level":2,"sphere_id":1,"frequency_hz":555,"capabilities":["custom:read"],"type":"infra","parent_id":"orch-personnel"}`, 201)
 	require.NoError(t, d.core.Orchestrator.ReindexAgent(t.Context(), "reader"))
 	_, err := d.core.Orchestrator.Join(t.Context(), "reader", orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: 2})

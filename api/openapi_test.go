@@ -36,6 +36,7 @@ import (
 	"comet/models"
 	"comet/openapi"
 	"comet/store"
+	"comet/store/storetest"
 	"comet/webhooks"
 )
 
@@ -79,7 +80,9 @@ type describedServer struct {
 
 func newDescribedServer(t *testing.T) *describedServer {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Options{Dir: t.TempDir()})
+	opts := storetest.Migrated(t, "sqlite")
+	opts.SkipMigrations = true
+	s, err := store.Open(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)

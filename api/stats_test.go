@@ -67,7 +67,7 @@ func TestStats(t *testing.T) {
 		require.Eventually(t, func() bool {
 			inbox, err := h.orchestrator.Messages(t.Context(), "reader", 10)
 			return err == nil && len(inbox) == 3
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		running := h.stats(t, h.admin, "")
 		require.Equal(t, []int64{3, 0, 1}, []int64{running.Now["tasks_running"], running.Now["tasks_queued"], running.Now["workers_online"]})
 		require.InDelta(t, 3, running.Totals["tasks_created"], 0)

@@ -79,7 +79,7 @@ func TestTaskOutput(t *testing.T) {
 		require.Eventually(t, func() bool {
 			task, err := h.orchestrator.Task(t.Context(), id)
 			return err == nil && task.Attempt == 2
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		tell(t, h, id, orchestrator.Progress{Log: []byte("second")})
 		require.Equal(t, "second", s.bytes(6))
 	})
@@ -180,7 +180,7 @@ func TestDrainEndsWaits(t *testing.T) {
 		}()
 		require.Eventually(t, func() bool {
 			return strings.Contains(string(h.do(t, "GET", "/api/v1/tasks", "").body), `"new"`)
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		h.server.Drain()
 		require.Equal(t, http.StatusAccepted, (<-answers).status)
 	})

@@ -41,7 +41,7 @@ func TestWaitersPerTokenAreLimited(t *testing.T) {
 		require.Eventually(t, func() bool {
 			refused = h.do(t, "GET", at+"?wait=1", "")
 			return refused.status != http.StatusOK
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.Equal(t, http.StatusServiceUnavailable, refused.status)
 		require.Contains(t, string(refused.body), string(errs.Busy))
 		require.NotEmpty(t, refused.header.Get("Retry-After"))

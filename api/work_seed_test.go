@@ -30,7 +30,7 @@ func (h *fixture) startWork(t testing.TB, s *store.Store, feed *events.Feed) {
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
 	}
-	require.Eventually(t, func() bool { return h.orchestrator.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return h.orchestrator.Check(t.Context()) == nil }, time.Minute, 5*time.Millisecond)
 }
 
 // joinWorker connects an agent as a worker.
@@ -95,7 +95,7 @@ func (p *transcriptPlayer) seedWork(command string, words []string) bool {
 		require.Eventually(p.t, func() bool { // the end of another task may free the worker
 			inbox, _ := work.Messages(ctx, words[0], 100)
 			return slices.ContainsFunc(inbox, func(m models.InboxMessage) bool { return m.TaskID == words[1] })
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		_, err = work.Accept(ctx, words[0], words[1])
 	case command == "progress" && n >= 3:
 		_, err = work.Progress(ctx, words[0], words[1], orchestrator.Progress{Percent: new(p.number(words[2])), Log: []byte(text(3))})

@@ -324,7 +324,7 @@ func TestGroupWriterContext(t *testing.T) {
 		}()
 		<-entered
 		go func() { results <- s.Write(t.Context(), func(*Tx) error { return nil }) }()
-		require.Eventually(t, func() bool { return len(w.queue) == 1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(w.queue) == 1 }, time.Minute, 5*time.Millisecond)
 		close(release)
 		require.NoError(t, s.Close())
 		require.NoError(t, <-results)

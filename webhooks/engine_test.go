@@ -104,7 +104,7 @@ func TestDelivery(t *testing.T) {
 		h.emit(t, "a", "b", "c")
 		for range 3 {
 			before := len(rec.got())
-			require.Eventually(t, func() bool { return len(rec.got()) >= before }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return len(rec.got()) >= before }, time.Minute, 5*time.Millisecond)
 			h.await(t, hook.ID, func(all []models.Delivery) bool {
 				for _, d := range all {
 					if d.State == models.DeliveryPending && !d.NextAttemptAt.After(h.db.Now()) {

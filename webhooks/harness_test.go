@@ -63,7 +63,7 @@ func ops() models.Principal {
 func options() *webhooks.Options {
 	return &webhooks.Options{
 		Guard:   netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}),
-		Timeout: time.Minute / 4, Poll: 2 * time.Millisecond, Random: func() float64 { return 0.5 },
+		Timeout: time.Minute / 4, Poll: 10 * time.Millisecond, Random: func() float64 { return 0.5 },
 	}
 }
 
@@ -73,7 +73,7 @@ func newFixture(t *testing.T, db *storetest.DB, opts *webhooks.Options) *fixture
 		opts = options()
 	}
 	h := &fixture{webhooks.New(db.Store, opts), db}
-	relayOpts := &events.Options{Poll: 2 * time.Millisecond, Deliveries: h}
+	relayOpts := &events.Options{Poll: 10 * time.Millisecond, Deliveries: h}
 	relay := events.NewRelay(db.Store, events.NewFeed(db.Store, relayOpts), relayOpts)
 	require.NoError(t, relay.Start(t.Context()))
 	t.Cleanup(func() {

@@ -200,7 +200,7 @@ func TestStop(t *testing.T) {
 				before := len(rec.got())
 				started := sibling(h)
 				started.start(t)
-				require.Eventually(t, func() bool { return len(rec.got()) > before }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { return len(rec.got()) > before }, time.Minute, 5*time.Millisecond)
 				require.NoError(t, started.Stop(ended))
 			}
 		}

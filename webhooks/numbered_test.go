@@ -46,7 +46,7 @@ func (h *fixture) received(t *testing.T, id string) []string {
 	require.Eventually(t, func() bool {
 		waiting, err := h.db.Events(t.Context()).Pending()
 		return err == nil && !waiting
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	keys := []string{}
 	for _, d := range h.deliveries(t, id) {
 		keys = append(keys, d.Key)

@@ -56,7 +56,7 @@ func TestVerificationOfDeliveries(t *testing.T) {
 			waiting, err := h.db.Events(context.Background()).Pending()
 			all, _ = h.db.Events(context.Background()).After(before, 100)
 			return err == nil && !waiting && len(all) == len(keys)
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		return all
 	}
 

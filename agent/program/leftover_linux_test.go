@@ -40,7 +40,7 @@ func TestKillLeftover(t *testing.T) {
 	unchanged := func(*exec.Cmd) {}
 	requireEnd := func(t *testing.T, pid int) {
 		t.Helper()
-		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, 5*time.Millisecond)
 	}
 
 	t.Run("kills processes whose command was killed with its worker", func(t *testing.T) {

@@ -208,7 +208,7 @@ func TestCommandIsEnded(t *testing.T) {
 			defer close(done)
 			result, err = r.runTask(ctx, w)
 		}()
-		require.Eventually(t, func() bool { return strings.Contains(w.text(), "ready") }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Contains(w.text(), "ready") }, time.Minute, 5*time.Millisecond)
 		child, _ = strconv.Atoi(strings.Fields(w.text())[0])
 		return cancel, child, func() (agent.Result, error) {
 			<-done
@@ -218,7 +218,7 @@ func TestCommandIsEnded(t *testing.T) {
 	gone := func(t *testing.T, pid int) {
 		t.Helper()
 		require.Positive(t, pid)
-		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, time.Millisecond, "a child of the command lives on")
+		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, 5*time.Millisecond, "a child of the command lives on")
 	}
 
 	t.Run("asks the process group to end", func(t *testing.T) {

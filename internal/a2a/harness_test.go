@@ -58,7 +58,7 @@ func start(t *testing.T, db *storetest.DB) *harness {
 	t.Helper()
 	h := newHarness(t, db)
 	feed := events.NewFeed(db.Store, nil)
-	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond, Deliveries: h.hooks})
+	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: 20 * time.Millisecond, Deliveries: h.hooks})
 	require.NoError(t, relay.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
 	h.Work = testkit.StartWork(t, db, orchestrator.Options{Classes: classes()})
@@ -96,7 +96,7 @@ func newHarness(t *testing.T, db *storetest.DB) *harness {
 	t.Helper()
 	h := &harness{auth: auth.New(db.Store, nil), keys: auth.NewServiceKeys(db.Store, nil, nil)}
 	h.hooks = webhooks.New(db.Store, &webhooks.Options{
-		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Poll: 2 * time.Millisecond,
+		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Poll: 20 * time.Millisecond,
 		TaskEvents: a2a.PushedEvents(),
 		Render: func(ctx context.Context, hook models.Webhook, d models.Delivery) ([]byte, string, error) {
 			return h.handler.Render(ctx, hook, d)

@@ -119,7 +119,7 @@ func TestPush(t *testing.T) {
 		question := got[len(got)-3]
 		require.Equal(t, "which year?", question.StatusUpdate.Status.Message.Parts[0].Text)
 		require.Equal(t, asked.Status.Message.MessageID, question.StatusUpdate.Status.Message.MessageID)
-		require.Eventually(t, func() bool { return !h.hooksOf(t, asked.ID)[0].Enabled }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { return !h.hooksOf(t, asked.ID)[0].Enabled }, testkit.Timeout, 5*time.Millisecond)
 		require.Equal(t, "the task has ended", h.hooksOf(t, asked.ID)[0].DisabledReason)
 	})
 
@@ -182,7 +182,7 @@ func TestPush(t *testing.T) {
 					return len(got) > 0 && got[len(got)-1].state() == "TASK_STATE_COMPLETED"
 				}
 			}
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Equal(t, first.body, got[0].body)
 		require.Equal(t, first.header.Get("Webhook-Id"), got[0].header.Get("Webhook-Id"))
 		require.Equal(t, []string{"TASK_STATE_WORKING", "TASK_STATE_COMPLETED"}, pushedStates(got))
@@ -199,7 +199,7 @@ func TestPush(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, h.auth.Revoke(t.Context(), testkit.Admin(), token.TokenID, nil))
 		require.Nil(t, rpc(t, h.Client, "CancelTask", `{"id":"`+id+`"}`, nil))
-		require.Eventually(t, func() bool { return !h.hooksOf(t, id)[0].Enabled }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { return !h.hooksOf(t, id)[0].Enabled }, testkit.Timeout, 5*time.Millisecond)
 		require.Contains(t, h.hooksOf(t, id)[0].DisabledReason, "is expired or revoked")
 		require.Empty(t, r.got)
 	})

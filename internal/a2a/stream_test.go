@@ -243,7 +243,7 @@ func (h *harness) purgeEvents(t *testing.T, taskID string) {
 	require.Eventually(t, func() bool {
 		e, err := h.DB.Events(context.Background()).Newest(taskID, events.TaskCompleted)
 		return err == nil && e.Position > 0
-	}, testkit.Timeout, time.Millisecond)
+	}, testkit.Timeout, 5*time.Millisecond)
 	h.DB.Clock.Advance(time.Hour)
 	require.NoError(t, events.Purge(h.DB.Store, time.Minute)(t.Context()))
 }

@@ -213,7 +213,7 @@ func TestWorkflowPauses(t *testing.T) {
 		require.Eventually(t, func() bool {
 			asking, err := store.Row[int](h.DB.Reads(t.Context()), "SELECT count(*) FROM tasks WHERE waiting_for = 3")
 			return err == nil && asking == 2
-		}, testkit.Timeout, time.Millisecond, "both ask")
+		}, testkit.Timeout, 5*time.Millisecond, "both ask")
 		require.Equal(t, "TASK_STATE_INPUT_REQUIRED", send(t, h.Client, text("m-2", "2026", "", "", id)).Status.State)
 		for ended := false; !ended; {
 			e := s.must()
@@ -288,7 +288,7 @@ func TestWorkflowStreams(t *testing.T) {
 		require.Eventually(t, func() bool {
 			hooks, err := h.hooks.OfTask(t.Context(), asked.ID)
 			return err == nil && len(hooks) == 1 && !hooks[0].Enabled
-		}, testkit.Timeout, time.Millisecond, "the configuration ends with the workflow")
+		}, testkit.Timeout, 5*time.Millisecond, "the configuration ends with the workflow")
 	})
 }
 

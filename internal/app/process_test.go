@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -138,6 +139,7 @@ func start(t *testing.T, args []string, settings ...setting) *process {
 	for _, set := range settings {
 		set(p.cmd)
 	}
+	migrated(t, p.cmd)
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		defer close(p.exited)
@@ -154,6 +156,24 @@ func start(t *testing.T, args []string, settings ...setting) *process {
 		}
 	})
 	return p
+}
+
+// migrated puts a migrated database into the empty data directory of a server with SQLite, because a
+// migration is the largest part of its first start.
+func migrated(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	at := slices.Index(cmd.Args, "--data")
+	if at < 0 || cmd.Args[1] != "serve" || slices.ContainsFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "COMET_DATABASE_URL=") }) {
+		return
+	}
+	data := cmd.Args[at+1]
+	info, err := os.Stat(data)
+	if err != nil || info.Mode().Perm()&0o200 == 0 {
+		return
+	}
+	if files, err := os.ReadDir(data); err == nil && len(files) == 0 {
+		storetest.CopySQLite(t, data)
+	}
 }
 
 func (p *process) hasExited() bool {
@@ -235,7 +255,7 @@ func adminToken(t *testing.T, data string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// onEveryDatabase runs a test on SQLite and, if configured, on an empty PostgreSQL database.
+// onEveryDatabase runs a test on SQLite and, if configured, on PostgreSQL.
 func onEveryDatabase(t *testing.T, fn func(t *testing.T, database setting)) {
 	t.Helper()
 	for _, name := range storetest.Databases() {
@@ -251,7 +271,7 @@ func databaseOf(t *testing.T, name string) setting {
 	if name != "postgres" {
 		return env()
 	}
-	return env("COMET_DATABASE_URL="+storetest.EmptyPostgres(t), secretKeys(t))
+	return env("COMET_DATABASE_URL="+storetest.Migrated(t, name).DatabaseURL, secretKeys(t))
 }
 
 // secretKeys returns the variable of a new file with a key for several replicas.

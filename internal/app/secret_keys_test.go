@@ -74,7 +74,7 @@ func TestSecretKeyOfTheDataDirectory(t *testing.T) {
 
 func TestUnusableSecretKeyFile(t *testing.T) {
 	t.Parallel()
-	data, file := t.TempDir(), filepath.Join(t.TempDir(), "keys")
+	data, file := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "keys") // no database is copied into a missing directory
 	require.NoError(t, os.WriteFile(file, []byte("hunter2\n"), 0o600))
 	p := serve(t, data, env("COMET_SECRET_KEY_FILE="+file))
 	require.NotZero(t, p.exit(t))

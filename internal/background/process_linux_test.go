@@ -48,7 +48,7 @@ func TestProcessGroup(t *testing.T) {
 		}
 		background.WaitProcessGroup(cmd)
 		require.Equal(t, c.state, cmd.ProcessState.String(), c.name)
-		require.Eventually(t, func() bool { return ended(child) }, time.Minute, time.Millisecond, c.name)
+		require.Eventually(t, func() bool { return ended(child) }, time.Minute, 5*time.Millisecond, c.name)
 	}
 }
 

@@ -77,7 +77,7 @@ func timedAccepted(b *testing.B, name, addr string, callers int, answered, sent 
 		name: name, callers: callers, slice: taskSlice, timed: true,
 		prepare: func(b *testing.B) {
 			b.Helper()
-			require.Eventually(b, func() bool { return answered.Load() == sent.Load() }, time.Minute, time.Millisecond, "the workers do not get all tasks")
+			require.Eventually(b, func() bool { return answered.Load() == sent.Load() }, time.Minute, 5*time.Millisecond, "the workers do not get all tasks")
 		},
 		do: func(c, _ int) error {
 			message := request()

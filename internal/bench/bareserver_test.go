@@ -75,7 +75,7 @@ func startBareServer(b *testing.B, database string) *bareServer {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return len(s.workers) == n+1
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 	}
 	return s
 }

@@ -79,7 +79,7 @@ func openTaskServer(b *testing.B, database string, logs bool) *cometServer {
 	all.Add("connections", connections)
 	require.NoError(b, all.Start(b.Context()))
 	b.Cleanup(func() { require.NoError(b, all.Stop(detached())) })
-	require.Eventually(b, func() bool { return work.Check(b.Context()) == nil }, time.Minute, time.Millisecond)
+	require.Eventually(b, func() bool { return work.Check(b.Context()) == nil }, time.Minute, 5*time.Millisecond)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	core := api.Services{Registry: m.registry, Auth: tokens, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: work, Feed: feed}
 	core.Messages.AgentNumbers = func(ctx context.Context, ids []string) (map[string]int64, error) {

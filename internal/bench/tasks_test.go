@@ -149,7 +149,7 @@ func accepted(b *testing.B, name, addr string, answered *atomic.Int64, sent *int
 		name: name, callers: writers,
 		prepare: func(b *testing.B) {
 			b.Helper()
-			require.Eventually(b, func() bool { return answered.Load() == *sent }, time.Minute, time.Millisecond, "the workers of %s do not get all tasks", name)
+			require.Eventually(b, func() bool { return answered.Load() == *sent }, time.Minute, 5*time.Millisecond, "the workers of %s do not get all tasks", name)
 			for i := range requests {
 				requests[i] = request()
 			}

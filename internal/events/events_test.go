@@ -76,7 +76,7 @@ func purge(t *testing.T, db *storetest.DB, retention time.Duration) {
 	require.Eventually(t, func() bool {
 		waiting, err := db.Events(t.Context()).Pending()
 		return err == nil && !waiting
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.NoError(t, events.Purge(db.Store, retention)(t.Context()))
 }
 
@@ -324,7 +324,7 @@ func TestPurgeRecordsItsCutoff(t *testing.T) {
 			require.Eventually(t, func() bool {
 				waiting, err := db.Events(t.Context()).Pending()
 				return err == nil && !waiting
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			before := commits.Load()
 			purge(t, db, retention)
 			return commits.Load() - before
@@ -407,12 +407,12 @@ func TestRelay(t *testing.T) {
 				_, err := feed.Subscribe(0).Next(ctx, 1)
 				got <- err
 			}()
-			require.Eventually(t, func() bool { return out.count("failed; retrying") == 1 }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return out.count("failed; retrying") == 1 }, time.Minute, 5*time.Millisecond)
 			_, err = m.Up(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, emit(db.Store, "a"))
 			require.NoError(t, <-got)
-			require.Eventually(t, func() bool { return out.count("succeeded again") == 1 }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return out.count("succeeded again") == 1 }, time.Minute, 5*time.Millisecond)
 			require.Equal(t, 1, out.count("failed; retrying"), "only the relay reads: %s", &out)
 		})
 	})

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var errBoom = errors.New("boom")
 
 // often makes a runner see a clock that the test moves.
-func often() *jobs.Options { return &jobs.Options{Poll: 2 * time.Millisecond} }
+func often() *jobs.Options { return &jobs.Options{Poll: 10 * time.Millisecond} }
 
 // rule runs one case on a fresh database of every kind.
 func rule(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
@@ -62,7 +62,7 @@ func requireGone(t *testing.T, s *store.Store, kind string) {
 	require.Eventually(t, func() bool {
 		_, found, err := s.Jobs(context.Background()).NextAt([]string{kind})
 		return err == nil && !found
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 // claimAll leases every due job of the kind, as another worker would.
@@ -123,7 +123,7 @@ func TestRunner(t *testing.T) {
 		r.Handle("work", done(ran), jobs.Policy{})
 		enqueue(t, db.Store, store.Job{Kind: "mystery"}, store.Job{Kind: "mystery"}, store.Job{Kind: "riddle"})
 		start(t, r)
-		require.Eventually(t, func() bool { return out.count("kind=mystery") == 1 && out.count("kind=riddle") == 1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return out.count("kind=mystery") == 1 && out.count("kind=riddle") == 1 }, time.Minute, 5*time.Millisecond)
 		for range 5 {
 			requireRunning(t, db.Store, ran)
 		}
@@ -165,7 +165,7 @@ func TestRunner(t *testing.T) {
 			db.Clock.Advance(10 * time.Microsecond)
 			_, found, err := db.Jobs(context.Background()).NextAt([]string{"work"})
 			return err == nil && !found
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.Len(t, effects(t, db.Store), n)
 		require.Greater(t, int(calls.Load()), n, "some failed first")
 	})
@@ -191,7 +191,7 @@ func requireNotWaiting(t *testing.T, s *store.Store, key string) {
 			return errors.Join(err, errBoom) // only looking
 		})
 		return errors.Is(err, errBoom) && free
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 // effects numbers the events that handlers wrote and returns how often each key
@@ -290,7 +290,7 @@ func requireDueIn(t *testing.T, db *storetest.DB, least, most time.Duration) {
 		at, found, err := db.Jobs(context.Background()).NextAt([]string{"work"})
 		in := at.Sub(db.Now())
 		return err == nil && found && in >= least && in <= most
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func TestLease(t *testing.T) {
@@ -327,7 +327,7 @@ func TestLease(t *testing.T) {
 		start(t, r)
 		enqueue(t, db.Store, store.Job{Kind: "work"})
 		require.LessOrEqual(t, testkit.Receive(t, left), 90*time.Millisecond)
-		require.Eventually(t, func() bool { db.Clock.Advance(time.Microsecond); return len(left) > 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { db.Clock.Advance(time.Microsecond); return len(left) > 0 }, time.Minute, 5*time.Millisecond)
 		requireGone(t, db.Store, "work")
 	})
 
@@ -349,7 +349,7 @@ func TestLease(t *testing.T) {
 		require.Eventually(t, func() bool {
 			at, found, err := db.Jobs(context.Background()).NextAt([]string{"work"})
 			return err == nil && found && at.After(db.Now()) // it is claimed
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		db.Clock.Advance(time.Minute)
 		require.NoError(t, testkit.Receive(t, finished), "the second attempt")
 		close(hang)

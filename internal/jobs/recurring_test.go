@@ -33,7 +33,7 @@ func TestEvery(t *testing.T) {
 			require.Eventually(t, func() bool {
 				at, found, err := db.Jobs(context.Background()).NextAt([]string{"sweep"})
 				return err == nil && found && at.Equal(db.Now().Add(time.Hour))
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			requireRunning(t, db.Store, ran) // and none of the three has swept again
 			db.Clock.Advance(time.Hour)
 		}
@@ -80,7 +80,7 @@ func TestEvery(t *testing.T) {
 			require.Eventually(t, func() bool {
 				at, found, err := db.Jobs(context.Background()).NextAt([]string{"sweep"})
 				return err == nil && found && at.After(db.Now()) && !at.After(db.Now().Add(time.Second))
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			db.Clock.Advance(time.Second)
 		}
 	})

@@ -206,7 +206,7 @@ func TestKeysOfAnIssuer(t *testing.T) {
 	f.issuer.Away.Store(true)
 	f.db.Clock.Advance(6 * time.Minute)
 	f.accepts(t, after) // with the known key, although it is old
-	require.Eventually(t, func() bool { return f.issuer.Fetches.Load() == 3 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return f.issuer.Fetches.Load() == 3 }, time.Minute, 5*time.Millisecond)
 }
 
 func TestAnIssuerThatIsAway(t *testing.T) {

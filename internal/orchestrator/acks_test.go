@@ -34,7 +34,7 @@ func TestAcknowledgeLater(t *testing.T) {
 		require.Empty(t, pending)
 		require.Equal(t, 1, stored(t, h))
 		h.DB.Clock.Advance(5 * time.Second)
-		require.Eventually(t, func() bool { return stored(t, h) == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return stored(t, h) == 0 }, time.Minute, 5*time.Millisecond)
 		require.Empty(t, h.inbox(t, "ada"))
 	})
 	withHarness(t, "lists what follows many acknowledged messages", func(t *testing.T, h *harness) {

@@ -52,7 +52,7 @@ func TestConcurrentBudgets(t *testing.T) {
 			harnesses[0].recordUsage(t, id, 49_900-int64(i)) // of 50,000
 			require.Eventually(t, func() bool {              // otherwise tasks could wait for a worker that a replica finds while it submits
 				return harnesses[1].CachedWorker(id).State == models.WorkerOnline
-			}, testkit.Timeout, time.Millisecond)
+			}, testkit.Timeout, 5*time.Millisecond)
 		}
 		var submitters sync.WaitGroup
 		for n := range 8 {

@@ -59,7 +59,7 @@ func (h *harness) requireAssignable(t *testing.T, id string) {
 	require.Eventually(t, func() bool {
 		out, err = h.Submit(context.Background(), operator(), orchestrator.Submission{AgentID: id, Capabilities: []string{"custom:" + id}}, nil)
 		return !errs.Is(err, errs.Unavailable) // the index is being loaded
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.NoError(t, err, id)
 	require.Equal(t, models.WaitForRetry, out.Task.WaitingFor, "it is known and offline")
 }
@@ -111,7 +111,7 @@ func TestIndexDuringLoad(t *testing.T) {
 			require.NoError(t, h.Orchestrator.Stop(t.Context()))
 		}
 		h := startUnready(t, db, orchestrator.Options{})
-		require.Eventually(t, func() bool { return h.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return h.Check(t.Context()) == nil }, time.Minute, 5*time.Millisecond)
 		h.requireUnsupported(t, "custom:many-00000") // the old capability
 	})
 

@@ -67,7 +67,7 @@ func TestLostWorker(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, waits, err := h.DB.Jobs(t.Context()).NextAt([]string{"worker.lost"})
 			return err == nil && !waits
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Equal(t, "a", h.task(t, id).AgentID)
 		require.Equal(t, 1, h.task(t, id).Attempt)
 	})
@@ -80,7 +80,7 @@ func TestLostWorker(t *testing.T) {
 		require.Eventually(t, func() bool { // the job has run and waits for the next time
 			at, waits, err := h.DB.Jobs(t.Context()).NextAt([]string{"worker.lost"})
 			return err == nil && waits && at.Equal(h.DB.Now().Add(10*time.Second))
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Equal(t, 1, h.task(t, id).Attempt)
 		h.worker(t, "b", 1, "work")
 		h.advanceUntil(t, id, 10*time.Second, waitsFor(models.WaitForRetry))

@@ -62,7 +62,7 @@ func (m metricsReader) values(prefixes ...string) map[string]float64 {
 // require waits until exactly these series exist.
 func (m metricsReader) require(want map[string]float64, prefixes ...string) {
 	m.t.Helper()
-	require.Eventually(m.t, func() bool { return maps.Equal(want, m.values(prefixes...)) }, time.Minute, time.Millisecond,
+	require.Eventually(m.t, func() bool { return maps.Equal(want, m.values(prefixes...)) }, time.Minute, 5*time.Millisecond,
 		"want %v, last seen %v", want, metricValues{m, prefixes})
 }
 

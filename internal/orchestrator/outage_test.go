@@ -45,6 +45,6 @@ func TestDatabaseOutage(t *testing.T) {
 	h := start(t, db, nil)
 	db.Clock.Advance(time.Hour)
 	require.NoError(t, db.Close())
-	require.Eventually(t, func() bool { return h.LastOutage().Equal(db.Now()) }, time.Minute, time.Millisecond,
+	require.Eventually(t, func() bool { return h.LastOutage().Equal(db.Now()) }, time.Minute, 5*time.Millisecond,
 		"the grace after a start begins again")
 }

@@ -155,7 +155,7 @@ func TestSubtaskAssignment(t *testing.T) {
 		task := h.submit(t, "work", byWorkers(2))
 		require.Len(t, h.subtasksByAgent(t, task.ID), 1)
 		h.complete(t, busy, orchestrator.Result{})
-		require.Eventually(t, func() bool { return len(h.inbox(t, "a")) == 1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(h.inbox(t, "a")) == 1 }, time.Minute, 5*time.Millisecond)
 		h.complete(t, h.subtasksByAgent(t, task.ID)["a"], orchestrator.Result{Output: []byte("x")})
 		require.Equal(t, models.TaskDone, h.WaitForTask(t, task.ID, testkit.Ended).State)
 	})

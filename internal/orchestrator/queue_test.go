@@ -46,7 +46,7 @@ func TestQueue(t *testing.T) {
 				var err error
 				next, err = h.DB.Tasks(t.Context()).OpenOf("a", 2)
 				return err == nil && len(next) == 1
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			has = next[0]
 			order += ids[has]
 		}
@@ -82,7 +82,7 @@ func TestQueue(t *testing.T) {
 		here.worker(t, "a", 1, "work")
 		require.NoError(t, there.ReindexAgent(t.Context(), "a"))
 		first := here.submit(t, "work", nil)
-		require.Eventually(t, func() bool { return there.CachedWorker("a").InFlight == 1 }, time.Minute, time.Millisecond, "it reads the change")
+		require.Eventually(t, func() bool { return there.CachedWorker("a").InFlight == 1 }, time.Minute, 5*time.Millisecond, "it reads the change")
 		second := there.submit(t, "work", nil)
 		require.Equal(t, models.WaitForWorker, second.WaitingFor)
 		_, err := there.Complete(t.Context(), "a", first.ID, orchestrator.Result{})
@@ -189,7 +189,7 @@ func TestSession(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s, err = h.Session(t.Context(), "s")
 			return err == nil && s.State == models.SessionClosed
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.Equal(t, h.DB.Now(), *s.ClosedAt)
 		require.Equal(t, []string{"s"}, h.query(t, "SELECT key FROM events WHERE type = 'session.closed'"))
 		before := allRows(t, h)
@@ -220,7 +220,7 @@ func TestSession(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s, err := h.Session(t.Context(), "idle")
 			return err == nil && s.State == models.SessionClosed
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		s, err := h.Session(t.Context(), "s")
 		require.NoError(t, err)
 		require.Equal(t, models.SessionOpen, s.State)

@@ -115,7 +115,7 @@ func TestRouting(t *testing.T) {
 					has = next[0]
 				}
 				return err == nil && len(next) == 1
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			if h.task(t, has).QueueKey == first.QueueKey {
 				require.Equal(t, urgent.ID, has, "a higher priority overtakes")
 			}

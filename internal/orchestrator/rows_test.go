@@ -128,7 +128,7 @@ func requireSound(t *testing.T, h *harness) {
 			earlier := before
 			before = open()
 			return err != nil || before == earlier
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.NoError(t, err)
 		require.Equal(t, before, fmt.Sprint(w.InFlight), "the slots in use of %s are its open attempts", w.AgentID)
 	}

@@ -117,7 +117,7 @@ func TestSlotsOfReplicas(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, models.WaitForWorker, queued.Task.WaitingFor)
 		require.Equal(t, 2, runs, "it ran again without the agent")
-		require.Eventually(t, func() bool { return h.CachedWorker("a").InFlight == 1 }, time.Minute, time.Millisecond, "the index is up to date")
+		require.Eventually(t, func() bool { return h.CachedWorker("a").InFlight == 1 }, time.Minute, 5*time.Millisecond, "the index is up to date")
 		require.Equal(t, 1, inUse(t, h, "a"))
 		require.Len(t, h.query(t, "SELECT id FROM tasks WHERE agent_id = 'a'"), 1)
 		requireSound(t, h)
@@ -133,7 +133,7 @@ func TestSlotsOfReplicas(t *testing.T) {
 		there.submit(t, "work", longTimeout)
 		require.Equal(t, models.WaitForWorker, h.submit(t, "work", longTimeout).WaitingFor)
 		for _, id := range []string{"a", "b"} { // the dispatcher may take a slot until it reads the row
-			require.Eventually(t, func() bool { return h.CachedWorker(id).InFlight == 1 }, time.Minute, time.Millisecond, id)
+			require.Eventually(t, func() bool { return h.CachedWorker(id).InFlight == 1 }, time.Minute, 5*time.Millisecond, id)
 		}
 		requireSound(t, h)
 	})

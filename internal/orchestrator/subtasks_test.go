@@ -81,7 +81,7 @@ func lockWorker(t *testing.T, db *storetest.DB, agentID string, waiting int) (re
 			err := watch.QueryRowContext(context.Background(),
 				"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n)
 			return err == nil && n >= waiting
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.NoError(t, tx.Commit())
 	}
 }

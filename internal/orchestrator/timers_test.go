@@ -22,7 +22,7 @@ func waitsFor(what models.WaitReason) func(models.Task) bool {
 // waitForWorker waits until the cached worker satisfies a condition.
 func (h *harness) waitForWorker(t *testing.T, agentID string, right func(models.Worker) bool) {
 	t.Helper()
-	require.Eventually(t, func() bool { return right(h.CachedWorker(agentID)) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return right(h.CachedWorker(agentID)) }, time.Minute, 5*time.Millisecond)
 	require.NoError(t, h.ReindexAgent(t.Context(), agentID))
 }
 
@@ -212,7 +212,7 @@ func TestBreaker(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, worker(t, h).BreakerUntil.IsZero(), "too early")
 		h.DB.Clock.Advance(20 * time.Second)
-		require.Eventually(t, func() bool { return worker(t, h).Probing }, time.Minute, time.Millisecond, "a heartbeat is requested")
+		require.Eventually(t, func() bool { return worker(t, h).Probing }, time.Minute, 5*time.Millisecond, "a heartbeat is requested")
 		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor, "no task is the probe")
 		offline, err := h.KeepAlive(t.Context(), []string{"a"})
 		require.NoError(t, err)

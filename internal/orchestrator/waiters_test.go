@@ -77,7 +77,7 @@ func TestWaitForQuestion(t *testing.T) {
 						busy = errs.Is(err, errs.Busy)
 					}
 				})
-				require.Eventually(t, func() bool { return h.isFull(t, "a", other.ID) }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { return h.isFull(t, "a", other.ID) }, time.Minute, 5*time.Millisecond)
 			}
 			_, err = h.Complete(t.Context(), "w-1", id, orchestrator.Result{})
 			require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestWaiterLimits(t *testing.T) {
 
 	withOpenTask(t, "for one token", func(t *testing.T, h *harness, task models.Task) {
 		stop := h.startWait(t, "a", task.ID)
-		require.Eventually(t, func() bool { return h.isFull(t, "a", task.ID) }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return h.isFull(t, "a", task.ID) }, time.Minute, 5*time.Millisecond)
 		_, err := h.WaitForChange(t.Context(), "a", task.ID, task.Version, time.Hour)
 		require.True(t, errs.Is(err, errs.Busy), "%v", err)
 		require.False(t, h.isFull(t, "b", task.ID))
@@ -108,7 +108,7 @@ func TestWaiterLimits(t *testing.T) {
 	withOpenTask(t, "in total", func(t *testing.T, h *harness, task models.Task) {
 		h.startWait(t, "a", task.ID)
 		h.startWait(t, "b", task.ID)
-		require.Eventually(t, func() bool { return h.isFull(t, "c", task.ID) }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return h.isFull(t, "c", task.ID) }, time.Minute, 5*time.Millisecond)
 	})
 
 	withOpenTask(t, "not for tasks that have ended", func(t *testing.T, h *harness, task models.Task) {
@@ -116,7 +116,7 @@ func TestWaiterLimits(t *testing.T) {
 		_, err := h.Complete(t.Context(), "w-1", done.ID, orchestrator.Result{})
 		require.NoError(t, err)
 		h.startWait(t, "a", task.ID)
-		require.Eventually(t, func() bool { return h.isFull(t, "a", task.ID) }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return h.isFull(t, "a", task.ID) }, time.Minute, 5*time.Millisecond)
 		require.False(t, h.isFull(t, "a", done.ID))
 		require.False(t, h.isFull(t, "", task.ID), "requests without a token are not counted")
 	})

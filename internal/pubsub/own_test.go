@@ -30,7 +30,7 @@ type ownFixture struct {
 func follow(t *testing.T, f fixture, log io.Writer) *ownFixture {
 	t.Helper()
 	feed := events.NewFeed(f.DB.Store, nil)
-	relay := events.NewRelay(f.DB.Store, feed, &events.Options{Poll: time.Millisecond})
+	relay := events.NewRelay(f.DB.Store, feed, &events.Options{Poll: 20 * time.Millisecond})
 	require.NoError(t, relay.Start(t.Context()))
 	f.PubSub = pubsub.New(f.DB.Store, &pubsub.Options{Feed: feed, Events: map[models.EventType]models.Scope{
 		events.TaskCreated: models.ScopeTasksRead, events.TaskProgress: models.ScopeTasksRead, events.AgentUpdated: models.ScopeAgentsRead, events.ToolCalled: models.ScopeToolsCall,
@@ -56,7 +56,7 @@ func follow(t *testing.T, f fixture, log io.Writer) *ownFixture {
 	require.Eventually(t, func() bool { // it has begun to follow
 		o.emit(t, events.AgentUpdated, "begin", nil)
 		return len(o.got) > 0
-	}, testkit.Timeout, time.Millisecond)
+	}, testkit.Timeout, 5*time.Millisecond)
 	o.until(t, "begun")
 	return o
 }

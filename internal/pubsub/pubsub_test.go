@@ -251,7 +251,7 @@ func TestPublish(t *testing.T) {
 		require.Len(t, f.waiting(t, ada), 1)
 		_, err = p.Publish(t.Context(), testkit.Admin(), pubsub.Draft{Type: "order.paid", Payload: []byte("1"), Guarantee: pubsub.AtMostOnce})
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return sent.Load() == 2 }, testkit.Timeout, time.Millisecond) // the first and the last one
+		require.Eventually(t, func() bool { return sent.Load() == 2 }, testkit.Timeout, 5*time.Millisecond) // the first and the last one
 	})
 	run(t, "commits the rows of the caller or nothing", func(t *testing.T, f fixture) {
 		ada := f.agents(t, "ada", 1, "*")[0]
@@ -277,7 +277,7 @@ func TestPublish(t *testing.T) {
 			var err error
 			status, err = f.Status(t.Context(), testkit.Admin(), out.ID)
 			return err == nil && !status.Distributing
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Equal(t, []int{1100, 0, 1100, 0}, []int{status.Subscribers, status.Delivered, status.Waiting, status.Dead})
 		for _, id := range []string{ids[0], ids[499], ids[500], ids[1099]} {
 			require.Equal(t, []string{out.ID}, f.waiting(t, id))
@@ -323,13 +323,13 @@ func TestPublish(t *testing.T) {
 		require.Eventually(t, func() bool {
 			dead, err := f.DeadLetters(t.Context(), testkit.Admin(), pubsub.DeadQuery{Limit: 10})
 			return err == nil && len(dead) == 1 && dead[0].PublicationID == id && dead[0].Reason == pubsub.Expired
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Empty(t, f.waiting(t, ada))
 		f.DB.Clock.Advance(7 * 24 * time.Hour)
 		require.Eventually(t, func() bool {
 			_, err := f.Status(t.Context(), testkit.Admin(), id)
 			return errs.Is(err, errs.NotFound)
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		dead, err := f.DeadLetters(t.Context(), testkit.Admin(), pubsub.DeadQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Empty(t, dead)

@@ -137,7 +137,7 @@ func (f *fixture) requireWaiting(t *testing.T, sessions int, result chan error) 
 		err := watch.QueryRowContext(context.Background(),
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting)
 		return err == nil && (waiting >= sessions || len(result) > 0)
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 // onPostgres runs a case on the database whose transactions overlap.
@@ -215,7 +215,7 @@ func replica(t *testing.T, db *storetest.DB) (s *store.Store, done func()) {
 				WHERE datname = current_database() AND pid <> pg_backend_pid()) FROM pg_stat_database WHERE datname = current_database()`).
 				Scan(&deadlocks, &others)
 			return err == nil && others == 0
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.Zero(t, deadlocks)
 	}
 }

@@ -128,7 +128,7 @@ func TestTimeoutPosition(t *testing.T) {
 	require.Eventually(t, func() bool { // on a busy machine the child is killed before it reports the position
 		f = fails(t, s, sandbox.Request{Code: "console.log('before')\nawait null\nlet n = 0\nwhile (true) {\n  n++\n}", Timeout: 200 * time.Millisecond})
 		return f.Line >= 2 // the engine's position is approximate
-	}, long, time.Millisecond)
+	}, long, 5*time.Millisecond)
 	require.Equal(t, sandbox.Timeout, f.Name)
 	require.Equal(t, "the code did not finish within 200ms", f.Message)
 	require.Equal(t, []sandbox.Log{{Level: "log", Message: "before"}}, f.Logs)

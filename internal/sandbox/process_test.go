@@ -52,7 +52,7 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 			require.Eventually(t, func() bool {
 				got, err := s.Run(t.Context(), sandbox.Request{Code: "2 + 2"})
 				return err == nil && got.Metrics.Warm && string(got.Value) == "4"
-			}, long, time.Millisecond)
+			}, long, 5*time.Millisecond)
 		}
 	})
 	require.Empty(t, children(t, os.Getpid()), "no child is left when the sandbox has stopped")
@@ -61,12 +61,12 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 		s := started(t, &sandbox.Options{Warm: 1})
 		require.Equal(t, "4", run(t, s, "2 + 2")) // starts the children
 		var first []int
-		require.Eventually(t, func() bool { first = children(t, os.Getpid()); return len(first) == 1 }, long, time.Millisecond)
+		require.Eventually(t, func() bool { first = children(t, os.Getpid()); return len(first) == 1 }, long, 5*time.Millisecond)
 		require.NoError(t, syscall.Kill(first[0], syscall.SIGKILL))
 		require.Eventually(t, func() bool {
 			now := children(t, os.Getpid())
 			return len(now) == 1 && now[0] != first[0]
-		}, long, time.Millisecond)
+		}, long, 5*time.Millisecond)
 		require.Equal(t, "4", run(t, s, "2 + 2"))
 	})
 
@@ -164,7 +164,7 @@ func TestNoChildOutlivesItsParent(t *testing.T) {
 			}
 		}
 		return true
-	}, long, time.Millisecond)
+	}, long, 5*time.Millisecond)
 }
 
 // isZombie reports whether a process has ended and its parent has not waited for it.

@@ -68,7 +68,7 @@ func newService(s *store.Store, with *toolstest.Tools) *schedule.Service {
 // start starts a runner of the schedules.
 func (f *fixture) start(t *testing.T, s *schedule.Service) {
 	t.Helper()
-	r := jobs.New(s.Store, &jobs.Options{Poll: 2 * time.Millisecond})
+	r := jobs.New(s.Store, &jobs.Options{Poll: 20 * time.Millisecond})
 	s.RegisterJobs(r)
 	require.NoError(t, r.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, r.Stop(context.Background())) })
@@ -102,7 +102,7 @@ func (f *fixture) await(t *testing.T, id string, is func(schedule.Schedule) bool
 		var err error
 		out, err = f.Get(context.Background(), f.by, id)
 		return err == nil && is(out)
-	}, testkit.Timeout, time.Millisecond)
+	}, testkit.Timeout, 5*time.Millisecond)
 	return out
 }
 
@@ -126,7 +126,7 @@ func (f *fixture) last(t *testing.T, kind models.EventType) (data schedule.Event
 		}
 		all, err := f.DB.Events(context.Background()).Between(0, head, []models.EventType{kind}, 1000)
 		return err == nil && len(all) > 0 && json.Unmarshal(all[len(all)-1].Data, &data) == nil
-	}, testkit.Timeout, time.Millisecond)
+	}, testkit.Timeout, 5*time.Millisecond)
 	return data
 }
 
@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 		require.Eventually(t, func() bool {
 			last := f.last(t, schedules.EventRun)
 			return last.DueAt.Equal(ran.NextAt) && last.Missed == 0
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 	})
 
 	onDatabases(t, "a workflow", func(t *testing.T, f *fixture) {

@@ -20,7 +20,7 @@ import (
 )
 
 // poll is the interval of the loops, short because the tests wait for them.
-const poll = 2 * time.Millisecond
+const poll = 20 * time.Millisecond
 
 // Work is a running orchestrator on a database with the first agents.
 type Work struct {
@@ -68,7 +68,7 @@ func (w *Work) Start(t testing.TB) {
 // WaitUntilReady waits until the orchestrator has read the agents.
 func (w *Work) WaitUntilReady(t testing.TB) {
 	t.Helper()
-	require.Eventually(t, func() bool { return w.Check(t.Context()) == nil }, Timeout, time.Millisecond)
+	require.Eventually(t, func() bool { return w.Check(t.Context()) == nil }, Timeout, 5*time.Millisecond)
 }
 
 // Stop stops the jobs and the orchestrator. It may be called again.
@@ -105,7 +105,7 @@ func (w *Work) WaitForTask(t testing.TB, id string, is func(models.Task) bool) (
 		var err error
 		out, err = w.Task(context.Background(), id)
 		return err == nil && is(out)
-	}, Timeout, time.Millisecond)
+	}, Timeout, 5*time.Millisecond)
 	return out
 }
 
@@ -115,7 +115,7 @@ func (w *Work) WaitForWorker(t testing.TB, agentID string, is func(models.Worker
 	require.Eventually(t, func() bool {
 		out = w.CachedWorker(agentID)
 		return is(out)
-	}, Timeout, time.Millisecond, "worker %s", agentID)
+	}, Timeout, 5*time.Millisecond, "worker %s", agentID)
 	return out
 }
 

@@ -241,7 +241,7 @@ func TestGraph(t *testing.T) {
 		var seen changes
 		x := newIndex(db, &toolsearch.Options{FlushInterval: time.Millisecond, RecomputeInterval: time.Millisecond, OnChange: seen.add})
 		start(t, x)
-		require.Eventually(t, func() bool { return len(seen.of(toolsearch.MetricsUpdated)) > 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(seen.of(toolsearch.MetricsUpdated)) > 0 }, time.Minute, 5*time.Millisecond)
 		synced := seen.of(toolsearch.GraphSynced)
 		require.Len(t, synced, 1)
 		require.Equal(t, toolsearch.Change{Kind: toolsearch.GraphSynced, Nodes: 2, Edges: 1, Density: 1}, synced[0])
@@ -251,7 +251,7 @@ func TestGraph(t *testing.T) {
 		require.Equal(t, "fs:read_z", a.Hits[0].ID)
 
 		require.NoError(t, x.Record([]string{"fs:parse", "fs:read_z", "fs:write"}))
-		require.Eventually(t, func() bool { return len(seen.of(toolsearch.EdgeCreated)) == 2 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(seen.of(toolsearch.EdgeCreated)) == 2 }, time.Minute, 5*time.Millisecond)
 		updated := seen.of(toolsearch.EdgeUpdated)
 		require.Len(t, updated, 1)
 		require.Equal(t, "fs:parse fs:read_z 4", fmt.Sprint(updated[0].From, " ", updated[0].To, " ", updated[0].Runs))
@@ -267,7 +267,7 @@ func TestGraph(t *testing.T) {
 		require.Eventually(t, func() bool {
 			all := seen.of(toolsearch.MetricsUpdated)
 			return len(all) > 0 && all[len(all)-1].Communities == 2
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		nodes, err := graphstore.Nodes(t.Context(), db.Store, 10)
 		require.NoError(t, err)
 		byTool := map[string]graphstore.Node{}
@@ -293,7 +293,7 @@ func TestGraph(t *testing.T) {
 		require.Eventually(t, func() bool {
 			nodes, err := graphstore.Nodes(t.Context(), db.Store, 100)
 			return err == nil && len(nodes) == 10
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.Equal(t, map[string]int64{"n2 m2": 1, "n3 m3": 1, "n4 m4": 1}, edges(t, db))
 	})
 
@@ -306,7 +306,7 @@ func TestGraph(t *testing.T) {
 		var seen changes
 		x := newIndex(db, &toolsearch.Options{FlushInterval: time.Millisecond, OnChange: seen.add})
 		start(t, x)
-		require.Eventually(t, func() bool { return len(seen.of(toolsearch.GraphSynced)) > 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(seen.of(toolsearch.GraphSynced)) > 0 }, time.Minute, 5*time.Millisecond)
 		record(t, x, 3, "fs:parse fs:read_y")
 		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
 		require.NoError(t, err)

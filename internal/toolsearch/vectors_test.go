@@ -124,44 +124,44 @@ func TestEmbeddings(t *testing.T) {
 	onDatabases(t, "find tools that the words do not", func(t *testing.T, db *storetest.DB) {
 		require.Equal(t, []string{"fs:rent"}, search(t, indexWithCar(t, db, nil), "rent an automobile"))
 		x := indexWithCar(t, db, retryOften(newModel(t), t))
-		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
+		require.Eventually(t, used(t, x), time.Minute, 5*time.Millisecond)
 		require.Equal(t, []string{"fs:rent", "fs:car"}, search(t, x, "rent an automobile"))
 	})
 
 	onDatabases(t, "are made once per text", func(t *testing.T, db *storetest.DB) {
 		m := newModel(t)
 		x := indexWithCar(t, db, retryOften(m, t))
-		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
+		require.Eventually(t, used(t, x), time.Minute, 5*time.Millisecond)
 		vectors, err := graphstore.Vectors(t.Context(), db.Store, nil)
 		require.NoError(t, err)
 		require.Empty(t, vectors)
 		before := m.texts.Load()
 		require.EqualValues(t, 8, before, "seven tools and the query, whose ranking was cached")
 		again := indexWithCar(t, db, retryOften(m, t))
-		require.Eventually(t, used(t, again), time.Minute, time.Millisecond)
+		require.Eventually(t, used(t, again), time.Minute, 5*time.Millisecond)
 		require.EqualValues(t, 1, m.texts.Load()-before, "only the query: the vectors of the tools are stored")
 		other := indexWithCar(t, db, &toolsearch.Options{Embedder: m.embedder(t, "another model"), EmbedTimeout: time.Minute})
-		require.Eventually(t, used(t, other), time.Minute, time.Millisecond)
+		require.Eventually(t, used(t, other), time.Minute, 5*time.Millisecond)
 		require.EqualValues(t, 9, m.texts.Load()-before, "another model has its own vectors")
 	})
 
 	onDatabases(t, "follow changed tools", func(t *testing.T, db *storetest.DB) {
 		x := indexWithCar(t, db, retryOften(newModel(t), t))
-		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
+		require.Eventually(t, used(t, x), time.Minute, 5*time.Millisecond)
 		x.Replace("fs", append(otherTools(), tool("bike", "Car"), tool("rent", "Rent")))
 		require.Eventually(t, func() bool {
 			list := search(t, x, "rent an automobile")
 			return len(list) == 2 && list[1] == "fs:bike"
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 	})
 
 	onDatabases(t, "are retried", func(t *testing.T, db *storetest.DB) {
 		m := newModel(t)
 		m.status.Store(http.StatusUnauthorized)
 		x := indexWithCar(t, db, retryOften(m, t))
-		require.Eventually(t, func() bool { return embeddingsOf(t, x) == "unavailable: the embeddings server returned status 401" }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return embeddingsOf(t, x) == "unavailable: the embeddings server returned status 401" }, time.Minute, 5*time.Millisecond)
 		m.status.Store(0)
-		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
+		require.Eventually(t, used(t, x), time.Minute, 5*time.Millisecond)
 	})
 }
 
@@ -169,11 +169,11 @@ func TestChangedVectorLength(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, "for all tools", func(t *testing.T, db *storetest.DB) {
 		m := newModel(t)
-		require.Eventually(t, used(t, indexWithCar(t, db, retryOften(m, t))), time.Minute, time.Millisecond)
+		require.Eventually(t, used(t, indexWithCar(t, db, retryOften(m, t))), time.Minute, 5*time.Millisecond)
 		m.width.Store(32)
 		x := indexWithCar(t, db, retryOften(m, t))
 		x.Replace("new", []toolsearch.Tool{tool("new:thing", "Thing")}) // its vector is shorter than the stored ones
-		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
+		require.Eventually(t, used(t, x), time.Minute, 5*time.Millisecond)
 	})
 }
 
@@ -190,14 +190,14 @@ func TestSearchWithoutEmbeddings(t *testing.T) {
 		onDatabases(t, name, func(t *testing.T, db *storetest.DB) {
 			m := newModel(t)
 			first := indexWithCar(t, db, retryOften(m, t))
-			require.Eventually(t, used(t, first), time.Minute, time.Millisecond)
+			require.Eventually(t, used(t, first), time.Minute, 5*time.Millisecond)
 			c.fail(m)
 			opts := &toolsearch.Options{Embedder: m.embedder(t, "words"), EmbedTimeout: time.Minute, EmbedPause: time.Hour}
 			if m.silent.Load() {
 				opts.EmbedTimeout = 50 * time.Millisecond
 			}
 			x := indexWithCar(t, db, opts)
-			require.Eventually(t, func() bool { return embeddingsOf(t, x) == c.want }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return embeddingsOf(t, x) == c.want }, time.Minute, 5*time.Millisecond)
 			require.Equal(t, []string{"fs:rent"}, search(t, x, "rent an automobile"))
 			m.silent.Store(false)
 			require.Equal(t, c.want, embeddingsOf(t, x), "the embedder is paused, and the failure is not cached")
@@ -221,7 +221,7 @@ func TestInvalidVectors(t *testing.T) {
 			x := indexWithCar(t, db, &toolsearch.Options{Embedder: brokenEmbedder{vectors}, EmbedPause: time.Hour})
 			require.Eventually(t, func() bool {
 				return strings.HasPrefix(embeddingsOf(t, x), "unavailable: the ") && !strings.Contains(embeddingsOf(t, x), "yet")
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // vocabularyText is the table of synonyms; its head describes the format.
@@ -45,7 +46,8 @@ type vocabulary struct {
 	spellings     []spelling           // the same and the stop words, sorted
 }
 
-func newVocabulary() *vocabulary {
+//nolint:gochecknoglobals // parsed once; it does not change
+var newVocabulary = sync.OnceValue(func() *vocabulary {
 	v := &vocabulary{longestPhrase: 1}
 	for l := range 2 {
 		v.synonyms[l], v.actions[l], v.words[l] = map[string][]alternatives{}, map[string]action{}, map[string]string{}
@@ -58,7 +60,7 @@ func newVocabulary() *vocabulary {
 	}
 	v.spellings = v.vocabularySpellings()
 	return v
-}
+})
 
 // addLine adds one line of the table: "heads = English | French" or "heads < English | French".
 func (v *vocabulary) addLine(line string) {

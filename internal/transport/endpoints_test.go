@@ -85,7 +85,7 @@ func TestPostMessage(t *testing.T) {
 	})
 	runCase(t, "stops waiting soon after Drain", &transport.Options{CloseTimeout: 50 * time.Millisecond}, func(t *testing.T, f *fixture) {
 		got := f.doAsync(t.Context(), "POST", messagePath, f.agent(t, "ada"), `{"id":"m1","do":"wait"}`, "Prefer", "wait=60")
-		require.Eventually(t, func() bool { return len(f.protocol.messages()) == 1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(f.protocol.messages()) == 1 }, time.Minute, 5*time.Millisecond)
 		f.transports.Drain()
 		require.Equal(t, http.StatusAccepted, (<-got).StatusCode)
 	})
@@ -287,7 +287,7 @@ func TestRejectedAgent(t *testing.T) {
 		f.WaitForWorker(t, "ada", offline)
 		m.respondWith("POST", http.StatusOK)
 		before := m.probes()
-		require.Eventually(t, func() bool { return m.probes() > before+3 }, time.Minute, time.Millisecond, "the pusher retries")
+		require.Eventually(t, func() bool { return m.probes() > before+3 }, time.Minute, 5*time.Millisecond, "the pusher retries")
 		require.Equal(t, models.WorkerOffline, f.CachedWorker("ada").State)
 	})
 	runNATSCase(t, "is refused over NATS and goes offline", nil, func(t *testing.T, f *fixture, b *bus.Bus) {

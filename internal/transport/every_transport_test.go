@@ -358,7 +358,7 @@ func natsLines(t *testing.T, f *linesFixture) linesWorker {
 				data, err := requestOver(f.bus, "ada", []byte("token="+f.agents+" "+line))
 				reply = string(data)
 				return err == nil
-			}, testTimeout, time.Millisecond)
+			}, testTimeout, 5*time.Millisecond)
 			return reply
 		},
 		close: func() { sub.Unsubscribe() },

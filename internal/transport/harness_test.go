@@ -291,7 +291,7 @@ func (f *fixture) WaitForInbox(t *testing.T, agentID string, n int) (out []model
 		var err error
 		out, err = f.Messages(context.Background(), agentID, 1000)
 		return err == nil && len(out) == n
-	}, testkit.Timeout, time.Millisecond)
+	}, testkit.Timeout, 5*time.Millisecond)
 	return out
 }
 
@@ -542,5 +542,5 @@ func (f *fixture) deactivate(t *testing.T, id string) {
 // happen.
 func (f *fixture) waitForMetric(t *testing.T, want int, name string, labels ...string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return f.metric(t, name, labels...) == want }, time.Minute, time.Millisecond, "%s %v", name, labels)
+	require.Eventually(t, func() bool { return f.metric(t, name, labels...) == want }, time.Minute, 5*time.Millisecond, "%s %v", name, labels)
 }

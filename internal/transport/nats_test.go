@@ -70,7 +70,7 @@ func (c *natsClient) request(n note) (s wsFrame) {
 	require.Eventually(c.t, func() bool {
 		reply, err := requestOver(c.bus, c.id, body)
 		return err == nil && json.Unmarshal(reply, &s) == nil
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	return s
 }
 
@@ -283,7 +283,7 @@ func TestEnvelopesOverNATS(t *testing.T) {
 			require.Eventually(t, func() bool {
 				reply, err := requestOver(b, "ada", body)
 				return err == nil && json.Unmarshal(reply, &out) == nil
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			return out
 		}
 		presence := func(status string) {

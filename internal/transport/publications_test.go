@@ -38,7 +38,7 @@ func runPubSubCase(t *testing.T, name string, fn func(t *testing.T, f pubsubFixt
 			var work *testkit.Work
 			b := newBus(t)
 			feed := events.NewFeed(db.Store, nil)
-			relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond})
+			relay := events.NewRelay(db.Store, feed, &events.Options{Poll: 20 * time.Millisecond})
 			require.NoError(t, relay.Start(t.Context()))
 			t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
 			p := pubsub.New(db.Store, &pubsub.Options{Feed: feed, Events: map[models.EventType]models.Scope{events.TaskCreated: models.ScopeTasksRead}, Bus: b, Wake: func(ids []string) {
@@ -118,7 +118,7 @@ func TestPublications(t *testing.T) {
 		c := f.connect(t, token, "")
 		id := f.publish(t, pubsub.Draft{To: "ada", InitialInterval: time.Minute})
 		require.Equal(t, "1", c.next().Text)
-		require.Eventually(t, func() bool { return !f.WaitForInbox(t, "ada", 1)[0].NotBefore.IsZero() }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { return !f.WaitForInbox(t, "ada", 1)[0].NotBefore.IsZero() }, testkit.Timeout, 5*time.Millisecond)
 		again := f.connect(t, token, "")
 		require.Empty(t, again.barrier("b1"))
 		f.DB.Clock.Advance(time.Minute)

@@ -86,7 +86,7 @@ func (m *pushReceiver) probes() int {
 
 func (m *pushReceiver) waitFor(t *testing.T, n int) []pushRequest {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(m.messages()) >= n }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.messages()) >= n }, time.Minute, 5*time.Millisecond)
 	return m.messages()
 }
 
@@ -198,7 +198,7 @@ func TestPush(t *testing.T) {
 		f.WaitForWorker(t, "ada", offline)
 		f.WaitForInbox(t, "ada", 1)
 		failed := m.probes()
-		require.Eventually(t, func() bool { return m.probes() > failed+4 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return m.probes() > failed+4 }, time.Minute, 5*time.Millisecond)
 		m.respondWith("HEAD", http.StatusOK)
 		m.respondWith("POST", http.StatusAccepted)
 		f.WaitForWorker(t, "ada", isPushed)
@@ -215,7 +215,7 @@ func TestPush(t *testing.T) {
 		require.NoError(t, err)
 		refused := &logBuffer{}
 		openFixture(t, f.Work, &transport.Options{Logger: slog.New(slog.NewTextHandler(refused, nil))}, nil)
-		require.Eventually(t, func() bool { return strings.Contains(refused.String(), "127.0.0.1 is a loopback address") }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Contains(refused.String(), "127.0.0.1 is a loopback address") }, time.Minute, 5*time.Millisecond)
 		require.Zero(t, m.probes())
 		require.False(t, online(f.CachedWorker("ada")))
 	})
@@ -226,7 +226,7 @@ func TestPush(t *testing.T) {
 		m.respondWith("POST", http.StatusGone)
 		f.enqueue(t, "ada", 1)
 		f.WaitForWorker(t, "ada", offline)
-		require.Eventually(t, func() bool { return f.do(t, "GET", pushPath, token, "").StatusCode == http.StatusNotFound }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return f.do(t, "GET", pushPath, token, "").StatusCode == http.StatusNotFound }, time.Minute, 5*time.Millisecond)
 		f.WaitForInbox(t, "ada", 1)
 	})
 	runCase(t, "ends when the registration is deleted", shortIntervals(), func(t *testing.T, f *fixture) {
@@ -247,7 +247,7 @@ func TestPush(t *testing.T) {
 		require.Eventually(t, func() bool {
 			all, err := f.PushTargets(context.Background())
 			return err == nil && len(all) == 0
-		}, time.Minute, time.Millisecond, "there is nothing left to try")
+		}, time.Minute, 5*time.Millisecond, "there is nothing left to try")
 	})
 	runCase(t, "does not start if the registering token is revoked", shortIntervals(), func(t *testing.T, f *fixture) {
 		m := newPushReceiver(t)
@@ -262,7 +262,7 @@ func TestPush(t *testing.T) {
 		require.Eventually(t, func() bool {
 			all, err := f.PushTargets(context.Background())
 			return err == nil && len(all) == 0
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.Zero(t, m.probes())
 	})
 	unhurried := shortIntervals()

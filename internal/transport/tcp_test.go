@@ -72,7 +72,7 @@ func TestTCPHandshake(t *testing.T) {
 			_ = three.send("nonsense")
 			text, err := three.read()
 			return err == nil && strings.Contains(text, "|E10|")
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 	})
 	runV5Case(t, "refuses with E30 at the connection limit", transport.Options{MaxConnections: 1}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		f.joinOver(t, transport.TCP, f.firstAgent(t, "ada"), "")
@@ -399,7 +399,7 @@ func TestRemoteHandshakeLimits(t *testing.T) {
 		c, _ := f.dialTCP(t)
 		require.Empty(t, c.readUntilClosed())
 		require.NoError(t, silent[0].Close())
-		require.Eventually(t, func() bool { return f.accepts(t) }, time.Minute, time.Millisecond, "a connection is free again")
+		require.Eventually(t, func() bool { return f.accepts(t) }, time.Minute, 5*time.Millisecond, "a connection is free again")
 	})
 	few := allRemoteSlow()
 	few.MaxUnauthenticated = 8

@@ -53,7 +53,7 @@ func TestStopWhileAgentsConnect(t *testing.T) {
 				}
 			})
 		}
-		require.Eventually(t, func() bool { return f.metric(t, "comet_transport_connections", "websocket") > 2 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return f.metric(t, "comet_transport_connections", "websocket") > 2 }, time.Minute, 5*time.Millisecond)
 		require.NoError(t, f.transports.Stop(t.Context()))
 		for _, name := range []string{"websocket", "poll"} {
 			require.Zero(t, f.metric(t, "comet_transport_connections", name), name)
@@ -100,13 +100,13 @@ func TestInboxFailureIsLoggedOnceAMinute(t *testing.T) {
 		require.NoError(t, db.Close())
 
 		f.OnWake(orchestrator.WakeInbox, "ada")
-		require.Eventually(t, func() bool { return strings.Count(log.String(), text) == 1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Count(log.String(), text) == 1 }, time.Minute, 5*time.Millisecond)
 		f.OnWake(orchestrator.WakeInbox, "bob")
 		db.Clock.Advance(time.Minute)
 		require.Eventually(t, func() bool {
 			f.OnWake(orchestrator.WakeInbox, "bob")
 			return strings.Count(log.String(), text) == 2
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		for range 100 {
 			f.OnWake(orchestrator.WakeInbox, "bob")
 		}

@@ -220,7 +220,7 @@ func TestWebSocketReceives(t *testing.T) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		c.send(note{ID: "m1", Do: "slow"})
 		c.send(note{ID: "m2"})
-		require.Eventually(t, func() bool { return len(f.protocol.messages()) == 1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(f.protocol.messages()) == 1 }, time.Minute, 5*time.Millisecond)
 		f.protocol.hold <- struct{}{}
 		require.Equal(t, []string{"m1"}, c.next().Ack)
 		require.Equal(t, []string{"m2"}, c.next().Ack)
@@ -382,7 +382,7 @@ func TestWebSocketReadsEarlyFrames(t *testing.T) {
 			frames += string([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}) + text // masked with zeros
 		}
 		f.dialRaw(t, f.agent(t, "ada"), frames)
-		require.Eventually(t, func() bool { return len(f.protocol.messages()) == 50 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(f.protocol.messages()) == 50 }, time.Minute, 5*time.Millisecond)
 	})
 }
 
@@ -393,7 +393,7 @@ func (f *fixture) waitForHeartbeat(t *testing.T, agentID string) {
 	require.Eventually(t, func() bool {
 		w, err := f.Worker(t.Context(), agentID)
 		return err == nil && w.LastSeenAt.Equal(f.DB.Clock.Now())
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func TestProbingBreakerCloses(t *testing.T) {
@@ -415,7 +415,7 @@ func TestProbingBreakerCloses(t *testing.T) {
 			do()
 			w, err := f.Worker(context.Background(), "ada")
 			return err == nil && w.BreakerUntil.IsZero() && !w.Probing && w.Failures == 0
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 	}
 	wait := func() {}
 	runCase(t, "after an answered ping", &transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, f *fixture) {
@@ -430,7 +430,7 @@ func TestProbingBreakerCloses(t *testing.T) {
 		f.WaitForWorker(t, "ada", isPushed)
 		pause(t, f)
 		requireClosed(t, f, wait)
-		require.Eventually(t, func() bool { return m.probes() > 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return m.probes() > 0 }, time.Minute, 5*time.Millisecond)
 	})
 	runCase(t, "after a poll", nil, func(t *testing.T, f *fixture) {
 		token := f.agent(t, "ada")

@@ -338,7 +338,7 @@ func TestExpiredReservations(t *testing.T) {
 		require.EqualValues(t, 301, f.held(t))
 		require.NoError(t, f.Start(t.Context()))
 		require.NoError(t, f.Start(t.Context()))
-		require.Eventually(t, func() bool { return f.held(t) == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return f.held(t) == 0 }, time.Minute, 5*time.Millisecond)
 		require.NoError(t, f.Stop(t.Context()))
 		require.NoError(t, f.Stop(t.Context()))
 		s, err := f.settle("help", last.ID, 7)

@@ -136,7 +136,7 @@ func TestBudget(t *testing.T) {
 				f.decide(t, v, false)
 			default:
 				f.db.Clock.Advance(61 * time.Minute)
-				require.Eventually(t, func() bool { return f.paused(t) == "" }, testkit.Timeout, time.Millisecond)
+				require.Eventually(t, func() bool { return f.paused(t) == "" }, testkit.Timeout, 5*time.Millisecond)
 			}
 			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
 			require.NoError(t, err)
@@ -184,7 +184,7 @@ func (f *fixture) requireReleased(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, reserved := f.ledger(t)
 		return reserved == 0
-	}, testkit.Timeout, time.Millisecond)
+	}, testkit.Timeout, 5*time.Millisecond)
 	f.verified(t)
 }
 
@@ -247,7 +247,7 @@ func TestBudgetAfterAdoption(t *testing.T) {
 			}
 			id = ids[0]
 			return true
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		got, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
 		require.NoError(t, err)
 		require.Equal(t, got.TaskResults[0].Tokens+got.TaskResults[1].Tokens, got.Budget.Used)

@@ -47,7 +47,7 @@ func (f *fixture) requireComplete(t *testing.T, id string) workflow.View {
 		var err error
 		v, err = f.tools.Workflows.Get(t.Context(), f.Principal, id)
 		return err == nil && v.Status != "running"
-	}, testkit.Timeout, time.Millisecond)
+	}, testkit.Timeout, 5*time.Millisecond)
 	require.Equal(t, "complete", v.Status, "%+v", v)
 	return v
 }
@@ -55,7 +55,7 @@ func (f *fixture) requireComplete(t *testing.T, id string) workflow.View {
 // waitForRunning returns the id of the only workflow that runs.
 func (f *fixture) waitForRunning(t *testing.T) (id string) {
 	t.Helper()
-	require.Eventually(t, func() bool { id = f.running(t); return id != "" }, testkit.Timeout, time.Millisecond)
+	require.Eventually(t, func() bool { id = f.running(t); return id != "" }, testkit.Timeout, 5*time.Millisecond)
 	return id
 }
 
@@ -119,7 +119,7 @@ func TestReplan(t *testing.T) {
 		require.Eventually(t, func() bool {
 			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, v["workflow_id"].(string))
 			return err == nil && got.Status == "error" && got.TaskResults[0].Status == "error" && got.TaskResults[1].Status == "success"
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 	})
 }
 
@@ -272,7 +272,7 @@ func TestReplanByRequirement(t *testing.T) {
 		}
 		says("read_file", "Read the complete contents of a file", mcptest.Reads())
 		says("delete_file", "Delete a file", nil)
-		require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:delete_file") }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:delete_file") }, testkit.Timeout, 5*time.Millisecond)
 		v := f.dag(t, `[{"id": "t1", "tool": "paper:list"}, {"id": "t3", "tool": "paper:note", "depends_on": ["t1"]}]`, "per_layer_validation", true)
 		replan := func(requirement string, context any) view {
 			args := map[string]any{"workflow_id": v["workflow_id"], "new_requirement": requirement}

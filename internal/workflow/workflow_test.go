@@ -66,7 +66,7 @@ func TestExecuteDAG(t *testing.T) {
 			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				return mcptest.Texts("sent"), nil
 			})
-		require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:send") }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:send") }, testkit.Timeout, 5*time.Millisecond)
 		for arguments, want := range map[string]string{
 			`{"n":"$a.result.items[0].n"}`:                       `required: missing properties: ["to"]`,
 			`{"to":"$a.result.items[0].n"}`:                      `want "string"`,
@@ -143,7 +143,7 @@ func TestLayers(t *testing.T) {
 	testOnDatabases(t, "the end of a pause needs no request", workflow.Options{}, func(t *testing.T, f *fixture) {
 		f.dag(t, tasks, "per_layer_validation", true)
 		f.db.Clock.Advance(61 * time.Minute)
-		require.Eventually(t, func() bool { return f.inState(t, workflows.Aborted) != "" }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { return f.inState(t, workflows.Aborted) != "" }, testkit.Timeout, 5*time.Millisecond)
 	})
 }
 
@@ -219,7 +219,7 @@ func TestUncertainSteps(t *testing.T) {
 		require.Eventually(t, func() bool {
 			id = f.paused(t)
 			return id != ""
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		v, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
 		require.NoError(t, err)
 		require.Equal(t, "uncertain", v.Status)
@@ -300,7 +300,7 @@ func TestAdoption(t *testing.T) {
 		require.Eventually(t, func() bool {
 			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, v["workflow_id"].(string))
 			return err == nil && got.Status == "complete"
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Equal(t, 1, f.count(t, "note"))
 	})
 	testOnDatabases(t, "agent", workflow.Options{}, func(t *testing.T, f *fixture) {
@@ -313,7 +313,7 @@ func TestAdoption(t *testing.T) {
 		require.Eventually(t, func() bool {
 			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, v["workflow_id"].(string))
 			return err == nil && got.Status == "complete"
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Empty(t, began, "the task runs once")
 	})
 }
@@ -339,7 +339,7 @@ func TestChecksAfterTheWaitForASlot(t *testing.T) {
 		require.Eventually(t, func() bool {
 			n, err := store.Row[int](f.db.Reads(t.Context()), "SELECT count(*) FROM workflow_steps WHERE state = 1")
 			return err == nil && n == 2
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		change()
 		close(proceed)
 		testkit.Receive(t, first)
@@ -377,7 +377,7 @@ func TestUnknownCommits(t *testing.T) {
 		require.Eventually(t, func() bool {
 			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
 			return err == nil && got.Status == "complete"
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Equal(t, 1, f.count(t, "note"))
 	})
 }
@@ -389,7 +389,7 @@ func TestAbortOfARunningWorkflow(t *testing.T) {
 		first := f.start(t, `[{"id": "a", "tool": "paper:held"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`)
 		testkit.Receive(t, began)
 		var id string
-		require.Eventually(t, func() bool { id = f.running(t); return id != "" }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { id = f.running(t); return id != "" }, testkit.Timeout, 5*time.Millisecond)
 		got := f.call(t, "abort", map[string]any{"workflow_id": id, "reason": "enough"})
 		require.Equal(t, "aborted", got["status"])
 		requireStates(t, got, "uncertain", "skipped")
@@ -539,7 +539,7 @@ func TestIntent(t *testing.T) {
 		}
 		says("read_file", "Read the complete contents of a file", mcptest.Reads())
 		says("delete_file", "Delete a file", nil)
-		require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:delete_file") }, testkit.Timeout, time.Millisecond)
+		require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:delete_file") }, testkit.Timeout, 5*time.Millisecond)
 		v := f.call(t, "execute_dag", map[string]any{"intent": "Read the file config.json"})
 		require.Equal(t, "complete", v["status"], "%v", v)
 		require.Equal(t, map[string]any{"t1": `read_file {"path":"config.json"}`}, v["results"])

@@ -72,7 +72,7 @@ func TestBacklog(t *testing.T) {
 		require.Eventually(t, func() bool {
 			waiting, err := s.Backlog(t.Context())
 			return err == nil && waiting.Writes == 1
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		close(release)
 		wg.Wait()
 	})

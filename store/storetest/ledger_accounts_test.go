@@ -134,7 +134,7 @@ func requireWaiting(t *testing.T, db *storetest.DB, n int) {
 		err := watch.QueryRowContext(context.Background(),
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting)
 		return err == nil && waiting == n
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func TestSpenders(t *testing.T) {

@@ -60,7 +60,7 @@ func behind(t *testing.T, db *storetest.DB, fn func(*store.Tx) error) <-chan err
 		err := watch.QueryRowContext(context.Background(),
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting)
 		return err == nil && (waiting > 0 || len(result) > 0)
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	return result
 }
 

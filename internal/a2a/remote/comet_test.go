@@ -103,7 +103,7 @@ func TestComet(t *testing.T) {
 				require.Eventually(t, func() bool {
 					all, err := c.OpenTasksOf(t.Context(), "echo-1")
 					return err == nil && len(all) == 0
-				}, testkit.Timeout, time.Millisecond, "the cancellation is forwarded")
+				}, testkit.Timeout, 5*time.Millisecond, "the cancellation is forwarded")
 
 				view, err := h.remotes.Get(t.Context(), "proxy-1")
 				require.NoError(t, err)

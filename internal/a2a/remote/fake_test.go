@@ -289,7 +289,7 @@ func TestQuestion(t *testing.T) {
 		require.Eventually(t, func() bool {
 			left, err := h.Messages(t.Context(), "fake-1", 10)
 			return err == nil && len(left) == 0
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 	})
 }
 
@@ -349,16 +349,16 @@ func TestOffline(t *testing.T) {
 		require.Eventually(t, func() bool {
 			v, err := h.remotes.Get(t.Context(), "fake-1")
 			return err == nil && v.Error == "the agent card has no address: version 1.0 has supportedInterfaces, version 0.3 has url" && v.Card.Version == "3"
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		f.set(strings.Replace(pollingCard, `"3"`, `"4"`, 1), nil)
 		require.Eventually(t, func() bool {
 			v, err := h.remotes.Get(t.Context(), "fake-1")
 			return err == nil && v.Error == "" && v.Card.Version == "4" && !v.Card.Streaming
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.Eventually(t, func() bool { // the agent is offline for a moment
 			done, _ := h.end(t, h.submit(t, "fake-1", "cook", `{}`))
 			return done.State == models.TaskDone && len(f.called("SendMessage")) > 0
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.NoError(t, h.remotes.Delete(t.Context(), testkit.Admin(), "fake-1"))
 		h.WaitForWorker(t, "fake-1", func(w models.Worker) bool { return w.State == models.WorkerOffline })
 		_, err := h.remotes.Get(t.Context(), "fake-1")

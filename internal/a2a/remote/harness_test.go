@@ -58,7 +58,7 @@ func start(t *testing.T, db *storetest.DB) *instance {
 	keys, err := seal.Parse(seal.NewKey())
 	require.NoError(t, err)
 	h := &instance{Work: testkit.StartWork(t, db, orchestrator.Options{Classes: classes()}), opts: remote.Options{
-		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}), Keys: keys, Clock: db.Clock.Now, Poll: 5 * time.Millisecond, RetryMin: 2 * time.Millisecond,
+		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}), Keys: keys, Clock: db.Clock.Now, Poll: 20 * time.Millisecond, RetryMin: 2 * time.Millisecond,
 		RetryMax: 20 * time.Millisecond, PollMin: 2 * time.Millisecond, PollMax: 20 * time.Millisecond, Alive: time.Nanosecond,
 	}}
 	h.restart(t)
@@ -136,7 +136,7 @@ func serve(t *testing.T, work *testkit.Work) *comet {
 	t.Helper()
 	db := work.DB
 	feed := events.NewFeed(db.Store, nil)
-	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond})
+	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: 20 * time.Millisecond})
 	require.NoError(t, relay.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
 	tokens := auth.New(db.Store, nil)
@@ -323,7 +323,7 @@ func (f *fake) called(method string) (out []call) {
 // waitFor waits until a method was called n times, and returns the last call.
 func (f *fake) waitFor(t *testing.T, method string, n int) call {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(f.called(method)) >= n }, testkit.Timeout, time.Millisecond, method)
+	require.Eventually(t, func() bool { return len(f.called(method)) >= n }, testkit.Timeout, 5*time.Millisecond, method)
 	all := f.called(method)
 	return all[len(all)-1]
 }

@@ -185,6 +185,6 @@ func TestSignatures(t *testing.T) {
 		require.Eventually(t, func() bool {
 			v, err := h.remotes.Get(t.Context(), "fake-1")
 			return err == nil && v.Card.Signature == "verified"
-		}, testkit.Timeout, time.Millisecond, "the key is read again")
+		}, testkit.Timeout, 5*time.Millisecond, "the key is read again")
 	})
 }

@@ -124,7 +124,7 @@ func TestWork(t *testing.T) {
 			e, _ := wire.Parse(f.Receive(t.Context(), protocol.Peer{Principal: client("ci")}, raw, time.Minute).Body)
 			ended <- e
 		}()
-		require.Eventually(t, func() bool { _, err := f.work.Task(t.Context(), task); return err == nil }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { _, err := f.work.Task(t.Context(), task); return err == nil }, time.Minute, 5*time.Millisecond)
 		f.accepted(t, agentPrincipal("infra-1"), result(t, task, "completed", 0, "done", 0))
 		e := <-ended
 		require.Equal(t, "done", e.Payload.(wire.WorkResult).Output)

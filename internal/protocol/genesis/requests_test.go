@@ -245,7 +245,7 @@ func TestFailures(t *testing.T) {
 				again = all[0]
 			}
 			return len(all) == 1
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.NotEqual(t, m.ID, again.ID, "each attempt has its own id")
 		f.accepted(t, as(other), f.answer(again, "SUCCESS", "ok", nil))
 		require.Equal(t, `"ok"`, string(f.one(t, "boss").Body.(wire.Response).Data))
@@ -262,7 +262,7 @@ func TestFailures(t *testing.T) {
 				require.Eventually(t, func() bool {
 					m = f.inbox(t, "analyst")
 					return len(m) > 0
-				}, testkit.Timeout, time.Millisecond)
+				}, testkit.Timeout, 5*time.Millisecond)
 				f.accepted(t, as("analyst"), f.message("analyst", "ERROR", map[string]any{"correlationId": m[0].CorrelationID, "originalMessageId": m[0].ID, "errorType": kind, "errorCode": "X", "message": "no"}, nil))
 				f.db.Clock.Advance(4 * time.Second) // the longest wait between attempts; no attempt times out meanwhile
 			}
@@ -302,7 +302,7 @@ func TestFailures(t *testing.T) {
 				again = all[0]
 			}
 			return len(all) == 1
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		f.accepted(t, as("analyst"), f.answer(first, "SUCCESS", "of the first attempt", nil)) // a repeated result
 		_, refused := f.refused(t, as("analyst"), f.answer(first, "PARTIAL", "x", nil))
 		require.Equal(t, http.StatusConflict, refused.Status)
@@ -380,7 +380,7 @@ func TestFailures(t *testing.T) {
 		require.Eventually(t, func() bool {
 			again = f.inbox(t, "analyst")
 			return len(again) == 1
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		require.True(t, f.Receive(t.Context(), protocol.Peer{Principal: by}, raw, 0).IsError)
 		require.Equal(t, models.NotWaiting, waiting(), "a repeated one does not fail the next attempt")
 	})
@@ -418,7 +418,7 @@ func TestFailures(t *testing.T) {
 				f.db.Clock.Advance(time.Second)
 			}
 			return err == nil && task.State.Ended()
-		}, testkit.Timeout, time.Millisecond)
+		}, testkit.Timeout, 5*time.Millisecond)
 		failure := f.one(t, "boss").Body.(wire.Failure)
 		require.Equal(t, []any{wire.ErrorRouting, "UNAVAILABLE", "a2", int64(1000)}, []any{failure.ErrorType, failure.ErrorCode, failure.FallbackSuggestion, *failure.RetryAfterMS})
 	})

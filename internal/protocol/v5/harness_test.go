@@ -103,7 +103,7 @@ func (f *fixture) waitForWorkerCache(t testing.TB) {
 			}
 		}
 		return true
-	}, time.Minute, time.Millisecond, "the cache has the stored workers")
+	}, time.Minute, 5*time.Millisecond, "the cache has the stored workers")
 }
 
 // parse parses a message of V5 or, with eight segments, of V4.
@@ -120,7 +120,7 @@ func (f *fixture) receive(t *testing.T, id string) (out []string) {
 	require.Eventually(t, func() bool {
 		out = f.render(t, id)
 		return len(out) > 0
-	}, time.Minute, time.Millisecond, "a message to %s", id)
+	}, time.Minute, 5*time.Millisecond, "a message to %s", id)
 	return out
 }
 
@@ -187,7 +187,7 @@ func (f *fixture) transcript(t *testing.T, text string) {
 			require.Eventually(t, func() bool {
 				replies = withoutNumbers(f.send(t, who, rest[8:], 0))
 				return !strings.Contains(replies[0], "|U|")
-			}, time.Minute, time.Millisecond, at)
+			}, time.Minute, 5*time.Millisecond, at)
 		default:
 			require.Fail(t, "invalid line of a transcript", at)
 		}

@@ -133,7 +133,7 @@ func TestMessageLog(t *testing.T) {
 		require.Eventually(t, func() bool { // the request and its first reply are stored when it is accepted
 			all = f.loggedMessages(t, shortid.ID{Context: 1, Task: 1})
 			return len(all) == 3
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.ElementsMatch(t, []string{"User>O1 R - call=dig;keep", accepted, "O1>W1 R - call=dig"}, all)
 		f.send(t, "digger", "M2|W1>O1|S|T1|-|D|-|0|S1|-|42", 0)
 		require.Equal(t, 1, bytes.Count(<-ended, []byte("\n")))

@@ -94,7 +94,7 @@ func TestResultOfAnotherProtocol(t *testing.T) {
 		require.Eventually(t, func() bool {
 			assigned, err = f.work.Messages(t.Context(), "digger", 1)
 			return err == nil && len(assigned) == 1
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		text := strings.Repeat("b", 300)
 		_, err = f.work.Complete(t.Context(), "digger", assigned[0].TaskID, orchestrator.Result{Output: []byte(text)})
 		require.NoError(t, err)

@@ -218,7 +218,7 @@ func TestSignedReplies(t *testing.T) {
 		require.Eventually(t, func() bool {
 			all, err = f.work.Messages(t.Context(), "ada", 10)
 			return err != nil || len(all) > 0
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		require.NoError(t, err)
 		lines, err := f.Render(t.Context(), remote, all[0], 0)
 		require.NoError(t, err)

@@ -35,7 +35,7 @@ user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
 		f.transcript(t, twoWorkers)
 		require.NoError(t, f.work.Disconnect(t.Context(), "left", ""))
 		f.db.Clock.Advance(10 * time.Second)
-		require.Eventually(t, func() bool { return len(f.render(t, "left")) > 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return len(f.render(t, "left")) > 0 }, time.Minute, 5*time.Millisecond)
 		f.db.Clock.Advance(time.Second)
 		f.transcript(t, `
 right < M*|O1>W2|R|T1|P1|N|-|0|S1|B200|call=web_search;query=AI;retry=1;max=2;fallback_from=W1;reason=E22

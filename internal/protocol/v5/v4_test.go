@@ -98,7 +98,7 @@ func TestRequestsToV4(t *testing.T) {
 				all, err := f.work.Messages(t.Context(), "old", 1)
 				require.NoError(t, err)
 				return len(all) == 1
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			require.Empty(t, f.render(t, "old"))
 			f.db.Clock.Advance(2 * time.Second)
 		}
@@ -168,7 +168,7 @@ func TestWaitingInV4(t *testing.T) {
 			require.Eventually(t, func() bool {
 				all, err = f.work.Messages(t.Context(), "digger", 1)
 				return err == nil && len(all) == 1
-			}, time.Minute, time.Millisecond)
+			}, time.Minute, 5*time.Millisecond)
 			_, err := f.work.Complete(t.Context(), "digger", all[0].TaskID, orchestrator.Result{Output: []byte("a|b\nc>d\n")})
 			require.NoError(t, err)
 			_, err = f.work.Acknowledge(t.Context(), "digger", []string{all[0].ID})
@@ -197,10 +197,10 @@ func TestVersionIsStored(t *testing.T) {
 	testOnDatabases(t, "a replica that has started since knows it", func(t *testing.T, f *fixture) {
 		f.joinV4(t, "old", "dump")
 		replica := open(t, f.db)
-		require.Eventually(t, func() bool { return replica.work.CachedWorker("old").ProtocolVersion == v5.VersionV4 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return replica.work.CachedWorker("old").ProtocolVersion == v5.VersionV4 }, time.Minute, 5*time.Millisecond)
 		require.Equal(t, []string{"M*|O1>W1|A|T0|-|-|-|alive"}, withoutParents(replica.send(t, "old", "M2|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", 0)))
 		f.send(t, "old", "M0|W1>O1|J|T0|-|-|-|0|-|-|version=V5", 0)
-		require.Eventually(t, func() bool { return replica.work.CachedWorker("old").ProtocolVersion == "" }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return replica.work.CachedWorker("old").ProtocolVersion == "" }, time.Minute, 5*time.Millisecond)
 		require.Equal(t, []string{"M*|O1>W1|A|T0|-|-|-|0|S0|-|alive"}, withoutParents(replica.send(t, "old", "M3|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", 0)))
 	})
 }
@@ -269,7 +269,7 @@ func TestLateResultInV4(t *testing.T) {
 			attempts, err := f.work.Attempts(t.Context(), task.ID)
 			require.NoError(t, err)
 			return attempts[0].State == models.AttemptTimedOut
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		f.send(t, "old", "M1|W1>O1|S|T1|P1|D|-|late=true", 0)
 		now, err := f.work.Task(t.Context(), task.ID)
 		require.NoError(t, err)

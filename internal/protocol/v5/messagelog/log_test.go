@@ -122,7 +122,7 @@ func TestLog(t *testing.T) {
 		senders.Wait()
 		require.Eventually(t, func() bool { // without a read through the log, which would write
 			return countMessages(t, db) == 1200
-		}, time.Minute, time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		last := message(t, "W9", 1, 0)
 		log.Add(last)
 		require.NoError(t, log.Stop(context.Background()))
