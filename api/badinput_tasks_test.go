@@ -185,7 +185,7 @@ func badTaskReads() []badInput {
 	}
 	events := func(query, want string) badInput { return get("/api/v1/events?"+query, "invalid-parameter "+want) }
 	return []badInput{
-		list("state=open", "?state enum"), list("state=", "?state enum"), list("agent_id=", "?agent_id min"), list("agent_id="+strings.Repeat("a", 65), "?agent_id max"),
+		list("state=open", "?state enum"), list("state=", "?state enum"), list("waiting_for=result", "?waiting_for enum"), list("agent_id=", "?agent_id min"), list("agent_id="+strings.Repeat("a", 65), "?agent_id max"),
 		list("session_id=%00", "?session_id printable"), list("parent_id=a&parent_id=b", "?parent_id repeated"), list("mine=yes", "?mine type"),
 		list("since=yesterday", "?since date_time"), list("since=2026-01-10T15:30:00Z&until=2026-01-10T15:30:00Z", "?until after"),
 		list("limit=0", "?limit min"), list("limit=1001", "?limit max"), list("cursor=%2B", "?cursor cursor"), list("cursor="+opaque("x"), "?cursor cursor"),

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"comet/internal/errs"
 	"comet/internal/events/live"
 	"comet/internal/pubsub"
 	publications "comet/store/pubsub"
@@ -141,8 +142,11 @@ func (s *Server) newEventFilter(r *http.Request, q *query) (eventFilter, error) 
 		return filter, err
 	}
 	if filter.workflow != "" {
-		if _, err := s.core.Workflows.Graph(r.Context(), by, filter.workflow); err == nil {
+		switch err := s.core.Workflows.Confine(r.Context(), by, filter.workflow); {
+		case err == nil:
 			filter.caller = nil // any agent may pay
+		case !errs.Is(err, errs.NotFound):
+			return filter, err
 		}
 	}
 	if by.AgentID != nil {

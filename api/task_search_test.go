@@ -33,7 +33,7 @@ func TestTaskSearch(t *testing.T) {
 		for query, want := range map[string]int{
 			"request_id=r-1": 1, "request_id=r-1&owner=" + task.Owner: 1, "request_id=r-2": 0, "owner=" + task.Owner: 2, "owner=other": 0,
 			"request_id=r-1&owner=other": 0, "trace_id=" + trace: 1, "trace_id=4bf92f35-77b3-4da6-a3ce-929d0e0e4736": 1, "trace_id=5bf92f3577b34da6a3ce929d0e0e4736": 0,
-			"id_prefix=" + id[:30]: 1, "id_prefix=" + id: 1, "id_prefix=" + id[:30] + "%25": 0, "id_prefix=" + id[:30] + "&state=new": 0,
+			"waiting_for=reply": 0, "waiting_for=worker": 0, "id_prefix=" + id[:30]: 1, "id_prefix=" + id: 1, "id_prefix=" + id[:30] + "%25": 0, "id_prefix=" + id[:30] + "&state=new": 0,
 		} {
 			var page struct {
 				Tasks []struct{ Capabilities []string }

@@ -22,6 +22,7 @@ import (
 //	@Summary		List tasks
 //	@Description	Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //	@Param			state			query	string	false	"Only tasks in this state"	enums(new,running,done,failed,cancelled)	example(running)
+//	@Param			waiting_for		query	string	false	"Only open tasks that wait for this"	enums(worker,retry,reply)	example(reply)
 //	@Param			id_prefix		query	string	false	"Only tasks whose id begins with this text"	maxlength(64)	example(01890a5d-ac96)
 //	@Param			agent_id		query	string	false	"Only tasks whose newest attempt is assigned to this agent"	maxlength(64)	example(research-web-01)
 //	@Param			session_id		query	string	false	"Only tasks of this session"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
@@ -48,18 +49,19 @@ func (s *Server) listTasks(r request) (any, error) {
 
 // taskQuery reads the query parameters of a list of tasks.
 func taskQuery(r request) (orchestrator.TaskQuery, error) {
-	q := newQuery(r.Request, "state", "id_prefix", "agent_id", "session_id", "parent_id", "owner", "request_id", "trace_id", "since", "until", "mine", "limit", "cursor")
+	q := newQuery(r.Request, "state", "waiting_for", "id_prefix", "agent_id", "session_id", "parent_id", "owner", "request_id", "trace_id", "since", "until", "mine", "limit", "cursor")
 	out := orchestrator.TaskQuery{
 		State: models.TaskState(q.Enum("state", "", string(models.TaskNew), string(models.TaskRunning),
 			string(models.TaskDone), string(models.TaskFailed), string(models.TaskCancelled))),
-		IDPrefix:  orZero(q.OptString("id_prefix", input.MaxID)),
-		AgentID:   orZero(q.OptString("agent_id", input.MaxID)),
-		SessionID: orZero(q.OptString("session_id", input.MaxID)),
-		ParentID:  orZero(q.OptString("parent_id", input.MaxID)),
-		RequestID: orZero(q.OptString("request_id", 128)),
-		TraceID:   orZero(q.OptString("trace_id", 36)),
-		Limit:     q.pageLimit(),
-		Before:    q.taskCursor(),
+		WaitingFor: models.WaitReason(q.Enum("waiting_for", "", string(models.WaitForWorker), string(models.WaitForRetry), string(models.WaitForReply))),
+		IDPrefix:   orZero(q.OptString("id_prefix", input.MaxID)),
+		AgentID:    orZero(q.OptString("agent_id", input.MaxID)),
+		SessionID:  orZero(q.OptString("session_id", input.MaxID)),
+		ParentID:   orZero(q.OptString("parent_id", input.MaxID)),
+		RequestID:  orZero(q.OptString("request_id", 128)),
+		TraceID:    orZero(q.OptString("trace_id", 36)),
+		Limit:      q.pageLimit(),
+		Before:     q.taskCursor(),
 	}
 	owner := orZero(q.OptString("owner", input.MaxID))
 	out.Owner, out.Root = readable(r.caller, q.Bool("mine") || owner == r.caller.TokenID || owner == "" && out.RequestID != "")

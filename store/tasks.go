@@ -190,6 +190,9 @@ func tasksQuery(q TaskQuery) (string, []any) {
 			where.And("state < 2")
 		}
 	}
+	if q.WaitingFor != "" {
+		where.And(fmt.Sprintf("waiting_for = %d AND state < 2", columns.Index(q.WaitingFor)))
+	}
 	where.Equal("agent_id", q.AgentID)
 	where.Equal("owner", q.Owner)
 	if q.Root != "" {
@@ -203,12 +206,8 @@ func tasksQuery(q TaskQuery) (string, []any) {
 	where.Optional("trace LIKE '00-' || CAST(? AS TEXT) || '-%'", q.TraceID) // without an index, which would cost about 80 bytes for each task
 	where.Optional(fmt.Sprintf("substr(coalesce(nullif(meta, ''), (SELECT i.meta FROM task_inputs i WHERE i.task_id = tasks.id)), 1, %d) = ?", utf8.RuneCountInString(q.MetaPrefix)), q.MetaPrefix)
 	where.Optional("session_id = ? AND session_id <> ''", q.SessionID)
-	if !q.Since.IsZero() {
-		where.And("created_at >= ?", q.Since)
-	}
-	if !q.Until.IsZero() {
-		where.And("created_at < ?", q.Until)
-	}
+	where.Time("created_at >= ?", q.Since)
+	where.Time("created_at < ?", q.Until)
 	if q.Before.ID != "" {
 		where.And("(created_at, id) < (?, ?)", q.Before.CreatedAt, q.Before.ID)
 	}
@@ -313,6 +312,8 @@ var ErrRequestExists = errors.New("a concurrent request has made the task")
 // TaskQuery selects a page of tasks, newest first. Zero fields do not filter.
 type TaskQuery struct {
 	State models.TaskState
+	// WaitingFor selects open tasks.
+	WaitingFor models.WaitReason
 	// IDPrefix is the beginning of the ids.
 	IDPrefix, AgentID, SessionID, Owner string
 	// RequestID selects the task that Owner requested with it; TraceID those of a trace; MetaPrefix those whose TaskInput.Meta begins so.

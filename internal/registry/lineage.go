@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"comet/store"
@@ -17,7 +16,7 @@ const (
 
 // lineage has the chains of agents, which are at most lineageFor old.
 type lineage struct {
-	mu     sync.Mutex
+	turn   chan struct{} // contains an element while a call uses the chains
 	since  time.Time
 	chains map[string][]string // nil for an agent that does not exist
 }
@@ -25,8 +24,12 @@ type lineage struct {
 // read returns the chain of each agent that exists: the agent itself and the agents above it. Concurrent calls share the
 // statement that reads the chains from s.
 func (l *lineage) read(ctx context.Context, s *store.Store, ids []string) (map[string][]string, error) {
-	l.mu.Lock() // held during the statement too
-	defer l.mu.Unlock()
+	select {
+	case l.turn <- struct{}{}: // during the statement too
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if age := s.Now().Sub(l.since); age < 0 || age >= lineageFor || len(l.chains)+len(ids) > maxLineage {
 		l.since, l.chains = s.Now(), map[string][]string{}
 	}

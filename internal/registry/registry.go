@@ -28,7 +28,7 @@ type Registry struct {
 
 // New returns a registry over the store.
 func New(s *store.Store, opts *Options) *Registry {
-	return &Registry{store: s, opts: *cmp.Or(opts, &Options{})}
+	return &Registry{store: s, opts: *cmp.Or(opts, &Options{}), lineage: lineage{turn: make(chan struct{}, 1)}}
 }
 
 // Get returns an agent with children, today's use and statistics (CHE·NU §2.5), or errs.NotFound.

@@ -98,6 +98,12 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 	return x.view()
 }
 
+// Confine returns errs.NotFound for a workflow that the principal may not read.
+func (e *Engine) Confine(ctx context.Context, by models.Principal, id string) error {
+	row, err := workflows.Get(e.Store.Reads(ctx), id)
+	return e.visible(ctx, row, err, by, id)
+}
+
 // read returns a workflow that the principal may read, without results of more than maxResult bytes.
 func (e *Engine) read(ctx context.Context, by models.Principal, id string, maxResult int) (*execution, error) {
 	from := e.Store.Reads(ctx)

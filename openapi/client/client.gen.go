@@ -3214,6 +3214,27 @@ func (e ListTasksParamsState) Valid() bool {
 	}
 }
 
+// Defines values for ListTasksParamsWaitingFor.
+const (
+	ListTasksParamsWaitingForReply  ListTasksParamsWaitingFor = "reply"
+	ListTasksParamsWaitingForRetry  ListTasksParamsWaitingFor = "retry"
+	ListTasksParamsWaitingForWorker ListTasksParamsWaitingFor = "worker"
+)
+
+// Valid indicates whether the value is a known member of the ListTasksParamsWaitingFor enum.
+func (e ListTasksParamsWaitingFor) Valid() bool {
+	switch e {
+	case ListTasksParamsWaitingForReply:
+		return true
+	case ListTasksParamsWaitingForRetry:
+		return true
+	case ListTasksParamsWaitingForWorker:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for GetTaskOutputParamsStream.
 const (
 	GetTaskOutputParamsStreamLog    GetTaskOutputParamsStream = "log"
@@ -12024,6 +12045,9 @@ type ListTasksParams struct {
 	// State Only tasks in this state
 	State *ListTasksParamsState `form:"state,omitempty" json:"state,omitempty" yaml:"state,omitempty"`
 
+	// WaitingFor Only open tasks that wait for this
+	WaitingFor *ListTasksParamsWaitingFor `form:"waiting_for,omitempty" json:"waiting_for,omitempty" yaml:"waiting_for,omitempty"`
+
 	// IDPrefix Only tasks whose id begins with this text
 	IDPrefix *string `form:"id_prefix,omitempty" json:"id_prefix,omitempty" yaml:"id_prefix,omitempty"`
 
@@ -12066,6 +12090,9 @@ type ListTasksParams struct {
 
 // ListTasksParamsState defines parameters for ListTasks.
 type ListTasksParamsState string
+
+// ListTasksParamsWaitingFor defines parameters for ListTasks.
+type ListTasksParamsWaitingFor string
 
 // SubmitTaskParams defines parameters for SubmitTask.
 type SubmitTaskParams struct {
@@ -23669,6 +23696,18 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		if params.State != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.WaitingFor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "waiting_for", *params.WaitingFor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -1,7 +1,10 @@
 // Package filter builds WHERE clauses with placeholders.
 package filter
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // Clause is a WHERE clause whose terms must all apply. The zero value has none.
 type Clause struct {
@@ -21,6 +24,13 @@ func (c *Clause) Equal(column, value string) { c.Optional(column+" = ?", value) 
 func (c *Clause) Optional(term, value string) {
 	if value != "" {
 		c.And(term, value)
+	}
+}
+
+// Time adds a term with one time unless it is the zero value.
+func (c *Clause) Time(term string, at time.Time) {
+	if !at.IsZero() {
+		c.And(term, at)
 	}
 }
 

@@ -60,7 +60,7 @@ func Correct(tx *store.Tx, d Difference, path string) error {
 	const newFact = "INSERT INTO usage_facts (agent_id, at, id, path, tokens, model, kind, task_id, request_id, reservation_id, digest) "
 	const itsFact = " FROM usage_facts f WHERE f.agent_id = usage_reservations.agent_id AND f.reservation_id = usage_reservations.id"
 	id, err := uuid.NewV7()
-	query, args := "UPDATE usage_accounts SET "+d.What+" = ? WHERE agent_id = ?", []any{d.Computed, d.AgentID}
+	query, args := "UPDATE usage_accounts SET "+d.What+" = ?, version = version + 1 WHERE agent_id = ?", []any{d.Computed, d.AgentID}
 	switch {
 	case err != nil:
 	case d.What == "tool_calls": // at the time of the last call of the day
@@ -87,13 +87,13 @@ func Correct(tx *store.Tx, d Difference, path string) error {
 		}
 	case d.What == "used": // an account that was missing has the day 0
 		query = `UPDATE usage_accounts SET used = (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f
-			WHERE f.agent_id = usage_accounts.agent_id AND f.at >= day * ? AND f.at < (day + 1) * ?) WHERE agent_id = ?`
+			WHERE f.agent_id = usage_accounts.agent_id AND f.at >= day * ? AND f.at < (day + 1) * ?), version = version + 1 WHERE agent_id = ?`
 		args = []any{dayMicros, dayMicros, d.AgentID}
 	case d.What == "extra":
 		var tokens int64
 		var until time.Time
 		tokens, until, err = tx.Ledger().ActiveAdditions(d.AgentID, tx.Now())
-		query, args = "UPDATE usage_accounts SET extra = ?, extra_until = ? WHERE agent_id = ?", []any{tokens, until, d.AgentID}
+		query, args = "UPDATE usage_accounts SET extra = ?, extra_until = ?, version = version + 1 WHERE agent_id = ?", []any{tokens, until, d.AgentID}
 	}
 	if err == nil {
 		_, err = tx.Exec(query, args...)

@@ -276,7 +276,7 @@ func TestAListOfTasks(t *testing.T) {
 		insertTask(t, db, "a", func(t *models.Task) { t.AgentID, t.Owner, t.SessionID = "finance", "x", "s" })
 		insertTask(t, db, "b", func(t *models.Task) { t.State, t.AgentID = models.TaskDone, "finance" })
 		db.Clock.Advance(time.Hour)
-		insertTask(t, db, "c", func(t *models.Task) { t.ParentID, t.State = new("a"), models.TaskRunning })
+		insertTask(t, db, "c", func(t *models.Task) { t.ParentID, t.State, t.WaitingFor = new("a"), models.TaskRunning, models.WaitForReply })
 		insertTask(t, db, "d", func(t *models.Task) { t.Owner, t.State = "x", models.TaskFailed })
 		for name, c := range map[string]struct {
 			q    store.TaskQuery
@@ -285,6 +285,8 @@ func TestAListOfTasks(t *testing.T) {
 			"all":         {store.TaskQuery{}, []string{"d", "c", "b", "a"}},
 			"new":         {store.TaskQuery{State: models.TaskNew}, []string{"a"}},
 			"done":        {store.TaskQuery{State: models.TaskDone}, []string{"b"}},
+			"reply":       {store.TaskQuery{WaitingFor: models.WaitForReply}, []string{"c"}},
+			"worker":      {store.TaskQuery{WaitingFor: models.WaitForWorker}, nil},
 			"agent":       {store.TaskQuery{AgentID: "finance"}, []string{"b", "a"}},
 			"owner":       {store.TaskQuery{Owner: "x"}, []string{"d", "a"}},
 			"session":     {store.TaskQuery{SessionID: "s"}, []string{"a"}},

@@ -19,13 +19,13 @@ const questions: Refresh = (e) => /^task\.(question|replied|cancelled|failed|com
 export function NeedsYou() {
   const workflows = usePages<Summary>(can("tools:call", "workflows:approve") ? waitingPath : undefined, "workflows", kinds("workflow."));
   usePolling(workflows.reload);
-  const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=1000" : undefined, "tasks", questions, 2000);
+  const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?waiting_for=reply" : undefined, "tasks", questions, 2000);
   useRepeat(tasks.reload, !can("tasks:read"), 5000);
   const servers = useServers();
   const reads = [workflows, tasks, servers];
   const list: Waiting[] = [
     ...(workflows.data ?? []).map((w) => ({ key: w.workflow_id, kind: "paused", text: decisions[w.pause ?? ""], title: <RunName of={w} />, since: w.updated_at, href: link("workflows", w.workflow_id) })),
-    ...(tasks.data ?? []).filter((t) => t.waiting_for === "reply").map((t) => ({ key: t.id, kind: "waiting", text: "question", title: what(t), since: t.updated_at, href: link("tasks", t.id) })),
+    ...(tasks.data ?? []).map((t) => ({ key: t.id, kind: "waiting", text: "question", title: what(t), since: t.updated_at, href: link("tasks", t.id) })),
     ...(servers.data ?? []).flatMap((u) => {
       const tools = u.quarantined.map((t) => t.id).join(", ");
       const since = u.quarantined.map((t) => t.changed_at ?? t.first_seen_at).sort()[0];
