@@ -276,7 +276,9 @@ func TestAListOfTasks(t *testing.T) {
 		insertTask(t, db, "a", func(t *models.Task) { t.AgentID, t.Owner, t.SessionID = "finance", "x", "s" })
 		insertTask(t, db, "b", func(t *models.Task) { t.State, t.AgentID = models.TaskDone, "finance" })
 		db.Clock.Advance(time.Hour)
-		insertTask(t, db, "c", func(t *models.Task) { t.ParentID, t.State, t.WaitingFor = new("a"), models.TaskRunning, models.WaitForReply })
+		insertTask(t, db, "c", func(t *models.Task) {
+			t.ParentID, t.State, t.WaitingFor = new("a"), models.TaskRunning, models.WaitForReply
+		})
 		insertTask(t, db, "d", func(t *models.Task) { t.Owner, t.State = "x", models.TaskFailed })
 		for name, c := range map[string]struct {
 			q    store.TaskQuery
