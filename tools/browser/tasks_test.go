@@ -214,8 +214,10 @@ func TestTaskActions(t *testing.T) {
 		t.Parallel()
 		s := s.in(t)
 		p := open(t, s, "")
-		p.logIn(s.token, "/ui/tasks")
-		p.visit("/ui/tasks/" + s.submit(object{"name": "Ada"})) // a question waits for only a minute
+		p.logIn(s.token, "/ui/")
+		asked := "/ui/tasks/" + s.submit(object{"name": "Ada"}) // a question waits for only a minute
+		p.until(`document.querySelector(".needs a[href=" + JSON.stringify(` + quote(asked) + `) + "]")?.closest("li").innerText.includes("question")`)
+		p.visit(asked)
 		p.shows("In which language?")
 		p.click("fr")
 		p.until(shown("Result") + `?.includes("Bonjour Ada")`)
