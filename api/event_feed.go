@@ -142,7 +142,7 @@ func (s *Server) newEventFilter(r *http.Request, q *query) (eventFilter, error) 
 		return filter, err
 	}
 	if filter.workflow != "" {
-		switch err := s.core.Workflows.Confine(r.Context(), by, filter.workflow); {
+		switch err := s.core.Workflows.Readable(r.Context(), by, filter.workflow); {
 		case err == nil:
 			filter.caller = nil // any agent may pay
 		case !errs.Is(err, errs.NotFound):

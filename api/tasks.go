@@ -22,7 +22,7 @@ import (
 //	@Summary		List tasks
 //	@Description	Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //	@Param			state			query	string	false	"Only tasks in this state"	enums(new,running,done,failed,cancelled)	example(running)
-//	@Param			waiting_for		query	string	false	"Only open tasks that wait for this"	enums(worker,retry,reply)	example(reply)
+//	@Param			waiting_for		query	string	false	"Only open tasks that wait for a worker, for their next attempt (`retry`) or for the reply to a question"	enums(worker,retry,reply)	example(reply)
 //	@Param			id_prefix		query	string	false	"Only tasks whose id begins with this text"	maxlength(64)	example(01890a5d-ac96)
 //	@Param			agent_id		query	string	false	"Only tasks whose newest attempt is assigned to this agent"	maxlength(64)	example(research-web-01)
 //	@Param			session_id		query	string	false	"Only tasks of this session"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)

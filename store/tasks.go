@@ -312,7 +312,7 @@ var ErrRequestExists = errors.New("a concurrent request has made the task")
 // TaskQuery selects a page of tasks, newest first. Zero fields do not filter.
 type TaskQuery struct {
 	State models.TaskState
-	// WaitingFor selects open tasks.
+	// WaitingFor selects the open tasks that wait for it.
 	WaitingFor models.WaitReason
 	// IDPrefix is the beginning of the ids.
 	IDPrefix, AgentID, SessionID, Owner string

@@ -159,11 +159,11 @@ func start(t *testing.T, args []string, settings ...setting) *process {
 }
 
 // migrated puts a migrated database into the empty data directory of a server with SQLite, because a
-// migration is the largest part of its first start.
+// migration is the largest part of its first start. A test of a first start passes a directory that does not exist.
 func migrated(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	at := slices.Index(cmd.Args, "--data")
-	if at < 0 || cmd.Args[1] != "serve" || slices.ContainsFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "COMET_DATABASE_URL=") }) {
+	if at < 0 || at+1 == len(cmd.Args) || cmd.Args[1] != "serve" || slices.ContainsFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "COMET_DATABASE_URL=") }) {
 		return
 	}
 	data := cmd.Args[at+1]

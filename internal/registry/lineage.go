@@ -16,7 +16,7 @@ const (
 
 // lineage has the chains of agents, which are at most lineageFor old.
 type lineage struct {
-	turn   chan struct{} // contains an element while a call uses the chains
+	turn   chan struct{} // of capacity 1; full while a call uses the other fields
 	since  time.Time
 	chains map[string][]string // nil for an agent that does not exist
 }
@@ -25,7 +25,7 @@ type lineage struct {
 // statement that reads the chains from s.
 func (l *lineage) read(ctx context.Context, s *store.Store, ids []string) (map[string][]string, error) {
 	select {
-	case l.turn <- struct{}{}: // during the statement too
+	case l.turn <- struct{}{}: // held during the statement too
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -98,8 +98,8 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 	return x.view()
 }
 
-// Confine returns errs.NotFound for a workflow that the principal may not read.
-func (e *Engine) Confine(ctx context.Context, by models.Principal, id string) error {
+// Readable returns errs.NotFound unless the workflow exists and the principal may read it.
+func (e *Engine) Readable(ctx context.Context, by models.Principal, id string) error {
 	row, err := workflows.Get(e.Store.Reads(ctx), id)
 	return e.visible(ctx, row, err, by, id)
 }

@@ -12045,7 +12045,7 @@ type ListTasksParams struct {
 	// State Only tasks in this state
 	State *ListTasksParamsState `form:"state,omitempty" json:"state,omitempty" yaml:"state,omitempty"`
 
-	// WaitingFor Only open tasks that wait for this
+	// WaitingFor Only open tasks that wait for a worker, for their next attempt (`retry`) or for the reply to a question
 	WaitingFor *ListTasksParamsWaitingFor `form:"waiting_for,omitempty" json:"waiting_for,omitempty" yaml:"waiting_for,omitempty"`
 
 	// IDPrefix Only tasks whose id begins with this text

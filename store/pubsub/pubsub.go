@@ -176,17 +176,28 @@ func Attempted(tx *store.Tx, agentID string, ids []string, n int, next time.Time
 	return tx.Run("UPDATE inbox SET attempt = ?, not_before = ?, ends_at = ? WHERE agent_id = ? AND kind = 'publication' AND id "+store.In(tx), n, next, ends, agentID, store.Keys(ids))
 }
 
-// Kill turns up to limit messages into dead letters and returns them. which is a condition on inbox.
+// Kill turns up to limit messages into dead letters and returns them. which is a condition on inbox, and may end with an order.
 func Kill(tx *store.Tx, reason, which string, args []any, limit int) ([]DeadLetter, error) {
-	all, err := store.Rows[DeadLetter](tx, `DELETE FROM inbox WHERE (agent_id, id) IN (SELECT agent_id, id FROM inbox WHERE kind = 'publication' AND `+which+` LIMIT ?)
-		RETURNING agent_id, id, attempt, '', 0`, append(args, limit)...)
-	if err != nil || len(all) == 0 {
+	dead, err := take(tx, reason, which, args, limit)
+	if err != nil || len(dead) == 0 {
 		return nil, err
 	}
+	return dead, bury(tx, dead)
+}
+
+// bury inserts dead letters.
+func bury(tx *store.Tx, dead []DeadLetter) error {
+	return store.Insert(tx, "ON CONFLICT DO NOTHING", dead...)
+}
+
+// take deletes messages as Kill does and returns their dead letters, which are not inserted.
+func take(tx *store.Tx, reason, which string, args []any, limit int) ([]DeadLetter, error) {
+	all, err := store.Rows[DeadLetter](tx, `DELETE FROM inbox WHERE (agent_id, id) IN (SELECT agent_id, id FROM inbox WHERE kind = 'publication' AND `+which+` LIMIT ?)
+		RETURNING agent_id, id, attempt, '', 0`, append(args, limit)...)
 	for i := range all {
 		all[i].Reason, all[i].DeadAt = reason, tx.Now()
 	}
-	return all, store.Insert(tx, "ON CONFLICT DO NOTHING", all...)
+	return all, err
 }
 
 // The conditions of Kill, with their arguments.
@@ -199,20 +210,25 @@ const (
 	Older = "task_id IS NULL AND created_at < ?"
 )
 
-// KillOldest is Kill for all but the newest messages of each of several agents. It counts them first, without a join:
-// where statistics of PostgreSQL are outdated, the plan of a join took seconds.
+// KillOldest is Kill for all but the newest messages of each of several agents. It counts the messages first: with outdated
+// statistics, PostgreSQL chose a plan for a single statement with a join that took seconds.
 func KillOldest(tx *store.Tx, reason string, agentIDs []string, most int) (dead []DeadLetter, err error) {
 	type full struct {
 		AgentID string
 		Excess  int
 	}
-	all, err := store.Rows[full](tx, "SELECT agent_id, count(*) - ? FROM inbox WHERE kind = 'publication' AND agent_id "+store.In(tx)+" GROUP BY agent_id HAVING count(*) > ?", most, store.Keys(agentIDs), most)
-	for _, agent := range all {
-		oldest, killErr := Kill(tx, reason, "agent_id = ? ORDER BY id", []any{agent.AgentID}, agent.Excess)
-		if killErr != nil {
-			return nil, killErr
+	all, err := store.Rows[full](tx, "SELECT agent_id, count(*) - ? FROM inbox WHERE kind = 'publication' AND agent_id "+store.In(tx)+
+		" GROUP BY agent_id HAVING count(*) > ? ORDER BY agent_id", most, store.Keys(agentIDs), most)
+	for _, agent := range all { // the agent may have acknowledged messages since then
+		const oldest = "agent_id = ? AND id <= (SELECT id FROM inbox WHERE kind = 'publication' AND agent_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id"
+		killed, err := take(tx, reason, oldest, []any{agent.AgentID, agent.AgentID, most}, agent.Excess)
+		if err != nil {
+			return nil, err
 		}
-		dead = append(dead, oldest...)
+		dead = append(dead, killed...)
+	}
+	if len(dead) > 0 {
+		err = bury(tx, dead)
 	}
 	return dead, err
 }

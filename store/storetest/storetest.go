@@ -28,8 +28,8 @@ import (
 	"comet/store"
 )
 
-// PostgresEnv names the environment variable with the URL of PostgreSQL's
-// maintenance database, whose user may create databases.
+// PostgresEnv names the environment variable with the URL of PostgreSQL's maintenance database. Its user
+// should be a superuser: others can create databases, but not reuse them, which is slower.
 const PostgresEnv = "COMET_TEST_POSTGRES_URL"
 
 // SQLiteEnv names the environment variable that, where it is "off", leaves SQLite
@@ -158,7 +158,8 @@ func EmptyPostgres(tb testing.TB) string {
 	return databaseURL(name)
 }
 
-// admin holds connections to the maintenance database as long as a test uses them, because a new one costs several milliseconds.
+// admin is the pool of connections to the maintenance database. It is open while a test uses it, because a new connection
+// costs several milliseconds.
 //
 //nolint:gochecknoglobals // shared by the tests of a process
 var admin struct {
@@ -193,7 +194,7 @@ func openAdmin(tb testing.TB) *sql.DB {
 func databaseURL(name string) string {
 	u, err := url.Parse(os.Getenv(PostgresEnv))
 	if err != nil {
-		return "" // openAdmin has failed
+		return "" // a connection to the maintenance database has failed before
 	}
 	u.Path = "/" + name
 	return u.String()
@@ -266,8 +267,8 @@ const keepRows = `DO $$ DECLARE t text; filled boolean; BEGIN
 	END LOOP;
 END $$`
 
-// emptyTables leaves only the rows that migrations wrote. It fails if a test has changed the schema. DELETE costs a fraction
-// of TRUNCATE if there are few rows; foreign keys are not checked.
+// emptyTables leaves only the rows that migrations wrote. It fails if a test has changed the schema. Small tables are emptied
+// with DELETE, which is much cheaper than TRUNCATE; triggers and foreign keys are off meanwhile.
 const emptyTables = `DO $$ DECLARE t regclass; BEGIN
 	IF EXISTS (TABLE goose_db_version EXCEPT TABLE seed.goose_db_version)
 	OR EXISTS (TABLE seed.goose_db_version EXCEPT TABLE goose_db_version) OR ` + fingerprint + ` <> (SELECT fingerprint FROM seed.schema) THEN
@@ -317,7 +318,7 @@ var migratedTemplate = sync.OnceValues(func() (name string, err error) {
 
 func makeTemplate(db *sql.DB, name string) error {
 	raw := name + "_raw" // renamed when it is whole
-	for _, statement := range []string{`DROP DATABASE IF EXISTS "%s"`, `CREATE DATABASE "%s"`} {
+	for _, statement := range []string{`DROP DATABASE IF EXISTS "%s" WITH (FORCE)`, `CREATE DATABASE "%s"`} {
 		if err := exec(db, fmt.Sprintf(statement, raw)); err != nil {
 			return err
 		}

@@ -82,6 +82,7 @@ func runEveryTaskQuery(t *testing.T, s *store.Store) {
 	read := s.Tasks(t.Context())
 	for _, q := range []store.TaskQuery{
 		{}, {AgentID: "a"}, {Owner: "o"}, {SessionID: "s"}, {ParentID: "p"}, {State: models.TaskNew}, {State: models.TaskRunning, AgentID: "a"},
+		{WaitingFor: models.WaitForReply}, {WaitingFor: models.WaitForWorker},
 		{Before: store.TaskCursor{CreatedAt: s.Now(), ID: "t"}}, {Since: s.Now(), Until: s.Now()},
 	} {
 		q.Limit = 10
