@@ -69,9 +69,12 @@ function Text({ text, label, following, follow }: { text: string; label: string;
   const box = useRef<HTMLPreElement>(null);
   const top = useRef(0);
   useLayoutEffect(() => {
+    const e = box.current!;
     if (!following) return;
-    box.current!.scrollTop = box.current!.scrollHeight;
-    top.current = box.current!.scrollTop;
+    // The reader has scrolled up, and the event has not arrived yet.
+    if (e.scrollTop < Math.min(top.current, e.scrollHeight - e.clientHeight) - 1) follow(false);
+    else e.scrollTop = e.scrollHeight;
+    top.current = e.scrollTop;
   }, [text, following]);
   const scrolled = ({ currentTarget: e }: { currentTarget: HTMLPreElement }) => {
     const atEnd = e.scrollTop + e.clientHeight > e.scrollHeight - 24;
