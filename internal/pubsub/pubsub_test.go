@@ -438,7 +438,7 @@ func TestDeadLetters(t *testing.T) {
 			if err := tx.Run("ANALYZE inbox"); err != nil {
 				return err
 			}
-			return tx.Run("CREATE TABLE analyzed (id BIGINT)") // no other test gets a database with another schema
+			return tx.Run("CREATE TABLE analyzed (id BIGINT)") // a database with another schema is not used again
 		}))
 		for range 300 {
 			out := f.publish(t, testkit.Admin(), pubsub.Draft{})

@@ -178,20 +178,20 @@ func Attempted(tx *store.Tx, agentID string, ids []string, n int, next time.Time
 
 // Kill turns up to limit messages into dead letters and returns them. which is a condition on inbox, and may end with an order.
 func Kill(tx *store.Tx, reason, which string, args []any, limit int) ([]DeadLetter, error) {
-	dead, err := take(tx, reason, which, args, limit)
+	dead, err := deleteMessages(tx, reason, which, args, limit)
 	if err != nil || len(dead) == 0 {
 		return nil, err
 	}
-	return dead, bury(tx, dead)
+	return dead, insertDead(tx, dead)
 }
 
-// bury inserts dead letters.
-func bury(tx *store.Tx, dead []DeadLetter) error {
+// insertDead inserts dead letters.
+func insertDead(tx *store.Tx, dead []DeadLetter) error {
 	return store.Insert(tx, "ON CONFLICT DO NOTHING", dead...)
 }
 
-// take deletes messages as Kill does and returns their dead letters, which are not inserted.
-func take(tx *store.Tx, reason, which string, args []any, limit int) ([]DeadLetter, error) {
+// deleteMessages deletes messages as Kill does and returns their dead letters, which it does not insert.
+func deleteMessages(tx *store.Tx, reason, which string, args []any, limit int) ([]DeadLetter, error) {
 	all, err := store.Rows[DeadLetter](tx, `DELETE FROM inbox WHERE (agent_id, id) IN (SELECT agent_id, id FROM inbox WHERE kind = 'publication' AND `+which+` LIMIT ?)
 		RETURNING agent_id, id, attempt, '', 0`, append(args, limit)...)
 	for i := range all {
@@ -221,14 +221,14 @@ func KillOldest(tx *store.Tx, reason string, agentIDs []string, most int) (dead 
 		" GROUP BY agent_id HAVING count(*) > ? ORDER BY agent_id", most, store.Keys(agentIDs), most)
 	for _, agent := range all { // the agent may have acknowledged messages since then
 		const oldest = "agent_id = ? AND id <= (SELECT id FROM inbox WHERE kind = 'publication' AND agent_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id"
-		killed, err := take(tx, reason, oldest, []any{agent.AgentID, agent.AgentID, most}, agent.Excess)
+		killed, err := deleteMessages(tx, reason, oldest, []any{agent.AgentID, agent.AgentID, most}, agent.Excess)
 		if err != nil {
 			return nil, err
 		}
 		dead = append(dead, killed...)
 	}
 	if len(dead) > 0 {
-		err = bury(tx, dead)
+		err = insertDead(tx, dead)
 	}
 	return dead, err
 }
