@@ -107,6 +107,23 @@ func TestRepair(t *testing.T) {
 		require.True(t, again.Replayed)
 	})
 
+	onEachDatabase(t, "IncrementsTheVersionOfACorrectedAccount", func(t *testing.T, f *fixture) {
+		f.record(t, "help", 5)
+		version := func() int64 {
+			v, err := store.Row[int64](f.db.Reads(t.Context()), "SELECT version FROM usage_accounts WHERE agent_id = 'help'")
+			require.NoError(t, err)
+			return v
+		}
+		for _, wrong := range []string{"used = 1", "reserved = 7", "extra = 9, extra_until = 9000000000000000"} {
+			before := version()
+			f.exec(t, "UPDATE usage_accounts SET "+wrong+" WHERE agent_id = 'help'")
+			_, err := f.Repair(t.Context(), operator())
+			require.NoError(t, err)
+			f.sound(t)
+			require.Equal(t, before+1, version(), wrong)
+		}
+	})
+
 	onEachDatabase(t, "SettlesAReservationAsItsFactSays", func(t *testing.T, f *fixture) {
 		for _, change := range []string{"settled = 1", "state = 0, due = expires_at", "state = 2, settled = 0, digest = NULL"} {
 			held := f.hold(t, "help", 500)
