@@ -60,12 +60,15 @@ func (e *Engine) propose(ctx context.Context, by tools.Caller, r intent.Request)
 		if len(text) > toolsearch.MaxText {
 			return nil
 		}
+		ranked := e.Index.Ranked() // before the search: PageRank is read after it
 		found, err := e.Index.Search(ctx, toolsearch.Query{Text: text, Limit: candidates, Allowed: allowed})
 		if err != nil {
 			failed = err
 			return nil
 		}
-		r.Density = found.Meta.Density
+		if ranked { // with ranks of 0 the density would lower the confidence
+			r.Density = found.Meta.Density
+		}
 		for _, hit := range found.Hits {
 			t := catalogue.Find(hit.ID)
 			schema, _ := json.Marshal(t.Definition.InputSchema) // it was decoded from JSON

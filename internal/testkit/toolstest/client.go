@@ -2,6 +2,7 @@ package toolstest
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -57,7 +58,8 @@ func (c *Client) From(source, traceID string) *Client {
 	return &Client{by, c.svc}
 }
 
-// TryCall calls a tool with arguments, nil for none, and returns its error.
+// TryCall calls a tool with arguments, nil for none, and returns its error. A call that does not end is cancelled after
+// testkit.Timeout.
 func (c *Client) TryCall(t testing.TB, name string, args any) (*mcp.CallToolResult, error) {
 	var text json.RawMessage
 	if args != nil {
@@ -66,7 +68,9 @@ func (c *Client) TryCall(t testing.TB, name string, args any) (*mcp.CallToolResu
 			return nil, err
 		}
 	}
-	return c.svc.Call(t.Context(), c.Caller, name, text, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Timeout)
+	defer cancel()
+	return c.svc.Call(ctx, c.Caller, name, text, nil)
 }
 
 // Call calls a tool that must return a result.

@@ -126,6 +126,7 @@ func (s *Tools) start(t testing.TB, upstreams ...*mcptest.Server) {
 	require.NoError(t, s.StartServices(t))
 	for _, u := range upstreams {
 		s.WaitForTools(t, u.ID)
+		s.WaitForWorker(t, u.ID)
 	}
 }
 
@@ -163,6 +164,13 @@ func Eventually(t testing.TB, holds func() bool, what string) {
 func (s *Tools) WaitForTools(t testing.TB, upstreamID string) {
 	t.Helper()
 	Eventually(t, func() bool { return len(s.Admin().Tools(t, upstreamID)) > 0 }, "the tools of "+upstreamID+" come")
+}
+
+// WaitForWorker waits until the worker of an upstream is online. A task that is submitted before is retried after a delay,
+// which does not pass while the clock stands still.
+func (s *Tools) WaitForWorker(t testing.TB, upstreamID string) {
+	t.Helper()
+	s.Work.WaitForWorker(t, s.AgentOf(upstreamID), func(w models.Worker) bool { return w.State == models.WorkerOnline })
 }
 
 // AddAgent registers an active agent of level 2 with a budget.
