@@ -172,7 +172,9 @@ func (u *usageGraph) PageRank(id string) float64 {
 }
 
 // Ranked reports whether the graph has ranks. The first ones are computed after the first runs have been written.
-func (u *usageGraph) Ranked() bool { return slices.ContainsFunc(u.graph.Load().rank, func(rank float64) bool { return rank > 0 }) }
+func (u *usageGraph) Ranked() bool {
+	return slices.ContainsFunc(u.graph.Load().rank, func(rank float64) bool { return rank > 0 })
+}
 
 // Hops returns the length of the shortest path between two tools in the usage graph, 0 if no path has at most most edges.
 func (u *usageGraph) Hops(from, to string, most int) int {
