@@ -188,11 +188,7 @@ func (o *Orchestrator) UpdateAgent(ctx context.Context, by models.Principal, age
 	if o.opts.Registry == nil {
 		return registry.Updated{}, errs.New(errs.Unavailable, "agents cannot be changed here")
 	}
-	out, err := o.opts.Registry.Update(ctx, by, agentID, patch, nil)
-	if err == nil {
-		err = o.ReindexAgent(ctx, agentID) // other replicas follow the event
-	}
-	return out, err
+	return o.opts.Registry.Update(ctx, by, agentID, patch, nil)
 }
 
 // CachedWorker returns a worker without reading the database. Changes of other processes are visible after

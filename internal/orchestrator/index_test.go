@@ -42,6 +42,24 @@ func newAgent(db *storetest.DB, id string) models.Agent {
 	return testkit.NewAgent(db, id, "custom:"+id)
 }
 
+// TestChangesOfTheRegistryAreIndexedAtOnce checks that an agent gets tasks before its event has been read. Otherwise a
+// self-registered agent with the same capabilities could get them.
+func TestChangesOfTheRegistryAreIndexedAtOnce(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		agents := registry.New(db.Store, nil)
+		work := testkit.NewWork(t, db, orchestrator.Options{Registry: agents}) // it does not run
+		id, name, level, parent := "digger", "digger", models.LevelSpecialist, "orch-my-team"
+		draft := models.AgentDraft{ID: &id, Name: &name, Level: &level, ParentID: &parent, Capabilities: []string{"custom:dig"}}
+		_, err := agents.Create(t.Context(), models.System(), draft, nil)
+		require.NoError(t, err)
+		require.Contains(t, work.CapabilitiesOf(""), "dig")
+		_, err = agents.Update(t.Context(), models.System(), id, registry.AgentPatch{IsActive: models.Some(false)}, nil)
+		require.NoError(t, err)
+		require.NotContains(t, work.CapabilitiesOf(""), "dig")
+	})
+}
+
 // startUnready starts an orchestrator and does not wait until it has read the agents.
 func startUnready(t *testing.T, db *storetest.DB, opts orchestrator.Options) *harness {
 	t.Helper()

@@ -46,7 +46,7 @@ import (
 type Options struct {
 	// Classes adds policies by class to the built-in ones, or replaces them.
 	Classes map[string]Policy
-	// Registry changes agents; without one UpdateAgent fails.
+	// Registry changes agents; without one UpdateAgent fails. What it changes is in the index at once.
 	Registry *registry.Registry
 	// Feed delivers the events of the registry; without one the agents are read once a minute.
 	Feed *events.Feed

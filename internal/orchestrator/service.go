@@ -33,6 +33,9 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o.availableSince.Store(s.Now().UnixMicro())
 	o.failures = background.NewFailureLog(o.log)
 	o.Loop = background.NewLoop(o.run)
+	if o.opts.Registry != nil {
+		o.opts.Registry.OnChange(o.indexAgent)
+	}
 	return o
 }
 

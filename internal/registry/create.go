@@ -38,6 +38,9 @@ func (r *Registry) Create(ctx context.Context, by models.Principal, d models.Age
 		out, err = r.create(ctx, tx, by, d, v)
 		return out, err
 	})
+	if err == nil && out.Agent.ID != "" { // a repeated request creates no agent
+		r.changed(out.Agent)
+	}
 	return out, err
 }
 

@@ -24,12 +24,17 @@ type Registry struct {
 	store   *store.Store
 	opts    Options
 	lineage lineage
+	changed func(models.Agent)
 }
 
 // New returns a registry over the store.
 func New(s *store.Store, opts *Options) *Registry {
-	return &Registry{store: s, opts: *cmp.Or(opts, &Options{}), lineage: lineage{turn: make(chan struct{}, 1)}}
+	return &Registry{store: s, opts: *cmp.Or(opts, &Options{}), lineage: lineage{turn: make(chan struct{}, 1)}, changed: func(models.Agent) {}}
 }
+
+// OnChange sets a function that receives each agent that Create or Update has stored, before they return. It must be called
+// before them.
+func (r *Registry) OnChange(changed func(models.Agent)) { r.changed = changed }
 
 // Get returns an agent with children, today's use and statistics (CHE·NU §2.5), or errs.NotFound.
 func (r *Registry) Get(ctx context.Context, id string) (models.AgentDetail, error) {

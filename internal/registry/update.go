@@ -40,10 +40,14 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 		}
 		return err
 	})
-	if err == nil && p.Capabilities.Set {
+	if err != nil {
+		return out, err
+	}
+	r.changed(out.Detail.Agent)
+	if p.Capabilities.Set {
 		out.Warnings = append(out.Warnings, r.warnings(out.Detail.Capabilities)...)
 	}
-	return out, err
+	return out, nil
 }
 
 // Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent for L0 and L1,

@@ -53,6 +53,29 @@ func TestDialogs(t *testing.T) {
 	}
 }
 
+// TestClosedForm closes a form while its request runs; the page still shows why the request failed.
+func TestClosedForm(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := open(t, s, "status of 400")
+	p.logIn(s.token, "/ui/agents")
+	eval[chromedp.Void](p, `window.fetch = ((send) => async (path, options) => { // the response of a creation waits
+		const response = await send(path, options);
+		if (options?.method === "POST") await new Promise((resolve) => (window.respond = resolve));
+		return response;
+	})(window.fetch)`)
+	p.click("New agent")
+	p.enter("id", "Not valid")
+	p.enter("name", "Not valid")
+	p.click("Create agent")
+	p.until("window.respond")
+	p.press(kb.Escape)
+	p.click("Discard")
+	p.until(dialogs + " === 0")
+	eval[chromedp.Void](p, "window.respond()")
+	p.shows("New agent: ")
+}
+
 // TestUnsavedInput checks that Escape, the button of a form and a click outside it ask for confirmation before input is lost.
 func TestUnsavedInput(t *testing.T) {
 	t.Parallel()

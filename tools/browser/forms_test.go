@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -108,6 +109,48 @@ func TestInvalidPolicy(t *testing.T) {
 	p.accessible("invalid policy")
 	p.show("light", 1440)
 	p.screenshot("policy-invalid", "light", 1440)
+}
+
+// TestPolicyEditor sets, changes and deletes a policy, and checks that a change which another request made is not overwritten.
+func TestPolicyEditor(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	id, _ := s.createToken("caller", "", "tools:call")
+	path := "/api/v1/tokens/" + id + "/tool-policy"
+	type rule struct{ Tool string }
+	stored := func() (tools []string) {
+		var policy struct{ Allow, Deny []rule }
+		s.do(http.MethodGet, path, nil, &policy)
+		for _, r := range append(policy.Allow, policy.Deny...) {
+			tools = append(tools, r.Tool)
+		}
+		return tools
+	}
+	p := open(t, s, "status of 412")
+	p.logIn(s.token, "/ui/tools?tab=policies&token="+id)
+	p.shows("This token has no policy")
+	p.click("Add rule")
+	p.enter("Deny rule 1: tool", "mine:*")
+	s.do(http.MethodPut, path, object{"deny": []object{{"tool": "theirs:*"}}}, nil)
+	p.click("Set policy")
+	p.shows("Nothing was saved.")
+	assert.Equal(t, []string{"theirs:*"}, stored())
+	p.click("Load the new version")
+	p.until(find("Deny rule 1: tool") + `.value === "theirs:*"`)
+	p.enter("Deny rule 1: tool", "mine:*")
+	p.click("Save policy")
+	p.shows("Policy saved.")
+	assert.Equal(t, []string{"mine:*"}, stored())
+	p.until(find("Save policy") + ".disabled")
+	p.enter("Deny rule 1: tool", "ours:*")
+	p.click("Save policy")
+	eventually(t, "the second change is saved", func() bool { return slices.Equal(stored(), []string{"ours:*"}) })
+	p.click("Delete policy")
+	p.shows("Delete the policy of caller?")
+	p.accessible("question before a policy is deleted")
+	p.click("Delete policy")
+	p.shows("This token has no policy")
+	assert.Empty(t, stored())
 }
 
 // TestFilterHistory checks that Back undoes a filter choice, and that the fields show the filters in the address.

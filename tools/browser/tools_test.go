@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -186,8 +187,10 @@ func TestToolGraph(t *testing.T) {
 	p := open(t, s, "")
 	p.logIn(s.token, "/ui/tools?tab=graph")
 	p.change("Path from", `"notes:lookup"`)
-	p.change("to", `"notes:store"`)
+	eval[chromedp.Void](p, field("to")+".focus()")
+	p.press("notes:store" + kb.Enter)
 	p.shows("Path of 1 step")
+	assert.True(t, eval[bool](p, "document.activeElement === "+field("to")), "the field keeps the focus")
 	p.accessible("path of tools")
 	graph := eval[string](p, `fetch([...document.querySelectorAll("a[download]")].find((a) => a.innerText.trim() === "GraphML").href).then((r) => r.text())`)
 	assert.Contains(t, graph, "<graphml")

@@ -90,7 +90,7 @@ function Actions({ agent, path, reload, open }: { agent: Detail; path: string; r
 function Part({ agent, path, worker }: { agent: Detail; path: string; worker?: Worker | "none" }) {
   switch (parameter("tab")) {
     case "usage":
-      return <History path={path} />;
+      return <History path={path} id={agent.id} />;
     case "reservations":
       return <Reservations path={path} id={agent.id} />;
     case "tasks":
@@ -162,8 +162,8 @@ function About({ agent, worker }: { agent: Detail; worker?: Worker | "none" }) {
   );
 }
 
-function History({ path }: { path: string }) {
-  const hours = useGet<Schemas["UsageHistory"]>(path + "/usage/history?window=hour&group_by=model", undefined);
+function History({ path, id }: { path: string; id: string }) {
+  const hours = useGet<Schemas["UsageHistory"]>(path + "/usage/history?window=hour&group_by=model", about("usage.", id), 10_000);
   return (
     <Panel title="Tokens by hour" actions={<AsCurl calls={[{ path: path + "/usage/history?window=hour&group_by=model" }]} />}>
       <Loaded of={hours}>

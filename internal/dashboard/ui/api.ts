@@ -5,8 +5,9 @@ import type { components } from "openapi";
 export type Schemas = components["schemas"];
 export type FieldError = Schemas["FieldError"];
 
-/** Call is one request of the REST API; every button of the page has one, and shows it as curl. */
-export type Call = { method?: string; path: string; body?: unknown; ifMatch?: string };
+/** Call is one request of the REST API; every button of the page has one, and shows it as curl. With ifNew, the server refuses
+ * it if the resource exists. */
+export type Call = { method?: string; path: string; body?: unknown; ifMatch?: string; ifNew?: boolean };
 
 /** Problem is an error response (RFC 9457), or a failure to reach the server with status 0. */
 export class Problem extends Error {
@@ -47,6 +48,7 @@ export async function request(c: Call, signal?: AbortSignal): Promise<Response> 
   const headers: Record<string, string> = { Accept: "application/json" };
   if (c.body !== undefined) headers["Content-Type"] = "application/json";
   if (c.ifMatch) headers["If-Match"] = c.ifMatch;
+  if (c.ifNew) headers["If-None-Match"] = "*";
   let response: Response;
   try {
     response = await fetch(c.path, {
@@ -90,6 +92,7 @@ export function curl(c: Call): string {
   const parts = ["curl", '-H "Authorization: Bearer $COMET_TOKEN"'];
   if (c.method && c.method !== "GET") parts.push("-X " + c.method);
   if (c.ifMatch) parts.push("-H " + quote("If-Match: " + c.ifMatch));
+  if (c.ifNew) parts.push("-H 'If-None-Match: *'");
   if (c.body !== undefined) parts.push("--json " + quote(JSON.stringify(c.body)));
   parts.push(quote(location.origin + c.path));
   return parts.join(" ");

@@ -42,6 +42,8 @@ export function FormDialog<T>(opened: {
   const [problem, setProblem] = useState<Problem>();
   const [wrong, setWrong] = useState<Record<string, string>>({});
   const [busy, setBusy] = useState(false);
+  const closed = useRef(false); // whether the form was closed while the request ran
+  useEffect(() => () => void (closed.current = true), []);
 
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => form.current?.querySelector<HTMLElement>('[aria-invalid="true"], fieldset:has(.error) input')?.focus(), [wrong]);
@@ -67,6 +69,7 @@ export function FormDialog<T>(opened: {
       p.done((text ? JSON.parse(text) : undefined) as T, response);
     } catch (thrown) {
       const failure = Problem.of(thrown);
+      if (closed.current) return notify("bad", `${p.title}: ${failure.text}`);
       setProblem(failure);
       setWrong(byField(failure, p.fields));
     }

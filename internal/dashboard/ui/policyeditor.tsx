@@ -44,7 +44,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
   const [problem, setProblem] = useState<Problem>();
   const [busy, setBusy] = useState(false); // until the saved policy has been read: its entity tag is needed for the next one
   const policy = policyOf(draft);
-  const save: Call = { method: "PUT", path, body: policy, ifMatch: base.etag };
+  const save: Call = { method: "PUT", path, body: policy, ifMatch: base.etag, ifNew: !base.policy };
   const changed = !policy || JSON.stringify(policy) !== JSON.stringify(policyOf(draftOf(base)));
   const load = () => {
     next.current = "discard";
@@ -91,7 +91,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
             <button class="primary" disabled={busy || !policy || (!changed && Boolean(base.policy))}>
               {base.policy ? "Save policy" : "Set policy"}
             </button>
-            {base.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: base.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={load} message="Policy deleted." />}
+            {base.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: base.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={load} message="Policy deleted." disabled={busy} />}
           </div>
         </form>
       </Panel>

@@ -72,12 +72,7 @@ function PathFinder({ nodes }: { nodes: GraphNode[] }) {
   const ends: [string, string][] = [["from", "Path from"], ["to", "to"]];
   return (
     <div class="row">
-      {ends.map(([name, text]) => (
-        <label key={name + parameter(name)}>
-          {text}
-          <input type="text" list="graph-tools" placeholder="server:tool" defaultValue={parameter(name)} onChange={(e) => setParameters({ [name]: e.currentTarget.value.trim() }, true)} />
-        </label>
-      ))}
+      {ends.map(([name, label]) => <PathEnd key={name} name={name} label={label} />)}
       <datalist id="graph-tools">
         {nodes.map((n) => (
           <option key={n.id} value={n.id}>{n.id}</option>
@@ -89,6 +84,19 @@ function PathFinder({ nodes }: { nodes: GraphNode[] }) {
         </button>
       )}
     </div>
+  );
+}
+
+/** PathEnd is the field of one end; the address can change it, too. */
+function PathEnd({ name, label }: { name: string; label: string }) {
+  const value = parameter(name);
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  return (
+    <label>
+      {label}
+      <input type="text" list="graph-tools" placeholder="server:tool" value={text} onInput={(e) => setText(e.currentTarget.value)} onChange={(e) => setParameters({ [name]: e.currentTarget.value.trim() }, true)} />
+    </label>
   );
 }
 
