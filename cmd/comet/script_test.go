@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -105,6 +107,20 @@ func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(errors.Join(err, db.Close()))
 }
 
+// waitUntilReady waits until the server is ready, or a minute.
+func waitUntilReady(ts *testscript.TestScript) {
+	for range 6000 {
+		resp, err := http.Get(ts.Getenv("COMET_SERVER") + "/readyz")
+		ts.Check(err)
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	ts.Fatalf("the server is not ready")
+}
+
 // startServer runs "comet serve" until the script ends, on a free port and in a directory of its
 // own, and sets COMET_SERVER and COMET_TOKEN. The sandbox may read the directory READABLE.
 func startServer(ts *testscript.TestScript, neg bool, args []string) {
@@ -141,5 +157,6 @@ func startServer(ts *testscript.TestScript, neg bool, args []string) {
 		text, _ := os.ReadFile(logs.Name())
 		ts.Fatalf("the server did not start:\n%s", text)
 	}
+	waitUntilReady(ts)
 	ts.Setenv("COMET_TOKEN", strings.TrimSpace(ts.ReadFile(filepath.Join(data, "admin.token"))))
 }
