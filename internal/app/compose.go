@@ -151,7 +151,8 @@ func (a *App) open(ctx context.Context) (err error) {
 	})
 	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: wakeups.wakeInboxes, Protocols: []string{genesis.Name}, Feed: feed, Events: api.PublishedEvents(), Registerer: a.metrics.Registerer(), Logger: a.log})
 	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
-	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes, Stats: stats.New(a.store), Live: unstored.Events}
+	statistics := stats.New(a.store)
+	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes, Stats: statistics, Live: unstored.Events}
 	options := a.apiOptions(relay, natsBus, work)
 	signed := genesis.New(genesis.Dependencies{
 		Work: work, Keys: a.keys, ServiceKeys: serviceKeys, Events: publications,
@@ -198,6 +199,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the event relay", relay)
 	a.services.Add("the tokens", a.tokens)
 	a.services.Add("the ledger", ledger)
+	a.services.Add("the statistics", statistics)
 	a.services.Add("the live events", unstored)
 	a.services.Add("the wake-ups", wakeups)
 	a.services.Add("the orchestrator", work)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -77,6 +78,10 @@ type Stats struct {
 	store     *store.Store
 	views     *lru.Cache[key, *view]
 	computing singleflight.Group // by the key of the view
+
+	work    context.Context // of the computations
+	cancel  context.CancelFunc
+	running sync.RWMutex // computations hold a read lock
 }
 
 type key struct {
@@ -94,11 +99,24 @@ type view struct {
 // New returns a Stats on the store.
 func New(s *store.Store) *Stats {
 	views, _ := lru.New[key, *view](maxViews) // New fails only for a size below 1
-	return &Stats{store: s, views: views}
+	out := &Stats{store: s, views: views}
+	out.work, out.cancel = context.WithCancel(context.Background())
+	return out
+}
+
+// Start implements background.Service; there is nothing to start.
+func (s *Stats) Start(context.Context) error { return nil }
+
+// Stop implements background.Service. It cancels the computations and waits for their end, whatever ctx says.
+func (s *Stats) Stop(context.Context) error {
+	s.cancel()
+	s.running.Lock()
+	defer s.running.Unlock()
+	return nil
 }
 
 // Get returns the work in a window. Requests for the same window and filter share one computation every two seconds. It
-// continues even if the request that started it ends.
+// continues even if the request that started it ends, and ends with Stop.
 func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
 	computed := s.computing.DoChan(fmt.Sprintf("%q", []string{w.Name, f.Root, f.Token}), func() (out any, err error) {
 		defer func() { // it runs in a goroutine of its own, where a panic would end the process
@@ -106,8 +124,11 @@ func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
 				out, err = Result{}, fmt.Errorf("computing statistics: panic: %v\n%s", p, debug.Stack())
 			}
 		}()
+		s.running.RLock()
+		defer s.running.RUnlock()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 		defer cancel()
+		defer context.AfterFunc(s.work, cancel)()
 		return s.current(ctx, w, f)
 	})
 	select {

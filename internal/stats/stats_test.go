@@ -54,3 +54,37 @@ func TestComputationsAreShared(t *testing.T) {
 		})
 	}
 }
+
+// TestStop checks that Stop waits for the computations, and that none succeeds afterwards.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	opts := storetest.Migrated(t, "sqlite")
+	var first, read atomic.Bool
+	reached, proceed := make(chan struct{}), make(chan struct{})
+	opts.Connector = storetest.Statements(func(s storetest.Statement) {
+		if strings.Contains(s.Query, "FROM tool_calls") && !first.Swap(true) {
+			close(reached)
+			<-proceed
+			read.Store(true)
+		}
+	})
+	s, err := store.Open(t.Context(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	of := stats.New(s)
+	computed := make(chan struct{})
+	go func() {
+		defer close(computed)
+		_, _ = of.Get(t.Context(), stats.Windows()[0], stats.Filter{})
+	}()
+	<-reached
+	stopped := make(chan error, 1)
+	go func() { stopped <- of.Stop(t.Context()) }()
+	require.Empty(t, stopped)
+	close(proceed)
+	require.NoError(t, <-stopped)
+	require.True(t, read.Load())
+	<-computed
+	_, err = of.Get(t.Context(), stats.Windows()[1], stats.Filter{})
+	require.Error(t, err)
+}
