@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -52,7 +51,7 @@ func eventScopes() []scopedEvents {
 }
 
 type scopedEvents struct {
-	scopes []models.Scope // one of them is sufficient; errors name the first
+	scopes []models.Scope // one of them is sufficient
 	types  []models.EventType
 }
 
@@ -93,7 +92,7 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 		wanted = strings.Split(*list, ",")
 	}
 	var known []string
-	var lacks models.Scope // of the types that a pattern matches
+	var lacks []models.Scope // of the types that a pattern matches
 	for _, group := range eventScopes() {
 		allowed := slices.ContainsFunc(group.scopes, p.Has)
 		for _, t := range group.types {
@@ -104,14 +103,16 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 			case allowed && (named || all || wanted == nil):
 				f.types = append(f.types, t)
 			case named && err == nil:
-				err = auth.Require(p, group.scopes[0])
+				err = auth.Require(p, group.scopes[0], group.scopes[1:]...)
 			case all:
-				lacks = cmp.Or(lacks, group.scopes[0])
+				if lacks == nil {
+					lacks = group.scopes
+				}
 			}
 		}
 	}
-	if len(f.types) == 0 && lacks != "" && err == nil {
-		err = auth.Require(p, lacks)
+	if len(f.types) == 0 && lacks != nil && err == nil {
+		err = auth.Require(p, lacks[0], lacks[1:]...)
 	}
 	slices.Sort(known)
 	known = slices.Compact(known)

@@ -100,6 +100,10 @@ func TestEventHistory(t *testing.T) {
 			h.do(t, "GET", stream+"/history?"+query, "").problem(t, http.StatusBadRequest, errs.InvalidParameter)
 		}
 		h.do(t, "GET", stream+"/history?types=token.created", "", "Authorization", "Bearer "+h.token(t, models.ScopeTasksRead)).problem(t, http.StatusForbidden, errs.MissingScope)
+		for _, types := range []string{"workflow.paused", "workflow.*"} {
+			p := h.do(t, "GET", stream+"/history?types="+types, "", "Authorization", "Bearer "+h.token(t, models.ScopeTasksRead)).problem(t, http.StatusForbidden, errs.MissingScope)
+			require.Contains(t, p.Detail, `lacks the scope "tools:call" or "workflows:approve"`, types)
+		}
 
 		h.db.Clock.Advance(2 * time.Hour)
 		h.renameAgent(t, "orch-scholar", "later")

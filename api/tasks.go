@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,15 +143,15 @@ func (s *Server) waitForChange(version *int) waitFunc {
 // that it requested itself. With messages:send it changes its own, with admin all. What a token may
 // not see does not exist for it.
 
-// requireAny accepts requests whose token has one of the scopes; the error names the first.
+// requireAny accepts requests whose token has one of the scopes.
 func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return s.handle(func(w http.ResponseWriter, r *http.Request) error {
-			if err := auth.Require(caller(r), scope); err != nil && !slices.ContainsFunc(others, caller(r).Has) {
-				return err
+			err := auth.Require(caller(r), scope, others...)
+			if err == nil {
+				next.ServeHTTP(w, r)
 			}
-			next.ServeHTTP(w, r)
-			return nil
+			return err
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -279,12 +280,19 @@ func (a *Auth) forget() {
 	a.logins.Purge()
 }
 
-// Require returns errs.MissingScope, naming the scope, unless the principal has it.
-func Require(p models.Principal, scope models.Scope) error {
+// Require returns errs.MissingScope, naming the scopes, unless the principal has the scope or one of the others.
+func Require(p models.Principal, scope models.Scope, others ...models.Scope) error {
+	missing := strconv.Quote(string(scope))
 	if p.Has(scope) {
 		return nil
 	}
-	return errs.New(errs.MissingScope, "the token %q lacks the scope %q", p.Name, scope).With("scope", scope)
+	for _, other := range others {
+		if p.Has(other) {
+			return nil
+		}
+		missing += " or " + strconv.Quote(string(other))
+	}
+	return errs.New(errs.MissingScope, "the token %q lacks the scope %s", p.Name, missing).With("scope", scope)
 }
 
 type contextKey struct{}
