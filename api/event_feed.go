@@ -104,18 +104,15 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 				f.types = append(f.types, t)
 			case named && err == nil:
 				err = auth.Require(p, group.scopes[0], group.scopes[1:]...)
-			case all:
-				if lacks == nil {
-					lacks = group.scopes
-				}
+			case all && lacks == nil:
+				lacks = group.scopes
 			}
 		}
 	}
 	if len(f.types) == 0 && lacks != nil && err == nil {
 		err = auth.Require(p, lacks[0], lacks[1:]...)
 	}
-	slices.Sort(known)
-	known = slices.Compact(known)
+	known = slices.Compact(slices.Sorted(slices.Values(known)))
 	for _, name := range wanted {
 		if !slices.Contains(known, name) {
 			q.Fail("types", "enum", "types must be a list of %s with commas between them, not %s%s",

@@ -169,11 +169,11 @@ func confineAdmin(by models.Principal, method, agentID string) error {
 	return nil
 }
 
-// require accepts requests whose token has the scope.
-func (s *Server) require(scope models.Scope) func(http.Handler) http.Handler {
+// require accepts requests whose token has the scope or one of the others.
+func (s *Server) require(scope models.Scope, others ...models.Scope) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return s.handle(func(w http.ResponseWriter, r *http.Request) error {
-			err := auth.Require(caller(r), scope)
+			err := auth.Require(caller(r), scope, others...)
 			if err == nil && scope == models.ScopeAdmin {
 				path, _ := readPath(r) // confine has checked it
 				if chi.URLParam(r, "agent_id") == "" {

@@ -74,7 +74,7 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Get("/api/v1/service/keys", s.read(s.listServiceKeys))
 		r.With(admin).Post("/api/v1/service/keys/rotate", change(s, withoutBody, s.rotateServiceKey))
 		r.With(read).Get("/api/v1/agents/{agent_id}/subscriptions", s.read(s.getSubscriptions))
-		r.With(s.requireAny(models.ScopeAgentsWrite, models.ScopeMessagesSend)).Put("/api/v1/agents/{agent_id}/subscriptions", change(s, validBody, s.putSubscriptions))
+		r.With(s.require(models.ScopeAgentsWrite, models.ScopeMessagesSend)).Put("/api/v1/agents/{agent_id}/subscriptions", change(s, validBody, s.putSubscriptions))
 
 		r.With(read).Get("/api/v1/agents/{agent_id}/usage", s.read(s.getUsage))
 		r.With(spend).Post("/api/v1/agents/{agent_id}/usage", s.handle(s.recordUsage))
@@ -119,7 +119,7 @@ func (s *Server) router() http.Handler {
 		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}", s.read(s.getDelivery))
 		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", change(s, withoutBody, s.redeliverDelivery))
 
-		send, own := s.require(models.ScopeMessagesSend), s.requireAny(models.ScopeTasksRead, models.ScopeMessagesSend)
+		send, own := s.require(models.ScopeMessagesSend), s.require(models.ScopeTasksRead, models.ScopeMessagesSend)
 		r.With(own).Get("/api/v1/tasks", s.find(s.listTasks))
 		r.With(send).Post("/api/v1/tasks", s.handle(s.submitTask))
 		r.With(own).Get("/api/v1/tasks/{task_id}", s.find(s.getTask))
@@ -137,7 +137,7 @@ func (s *Server) router() http.Handler {
 
 		r.With(send).Post("/api/v1/publications", once(s, validBody, s.publish, publishedReply))
 		r.With(own).Get("/api/v1/publications/{publication_id}", s.read(s.getPublication))
-		plan := s.requireAny(models.ScopeMessagesSend, models.ScopeToolsCall)
+		plan := s.require(models.ScopeMessagesSend, models.ScopeToolsCall)
 		r.With(plan).Get("/api/v1/schedules", s.find(s.listSchedules))
 		r.With(plan).Post("/api/v1/schedules", once(s, validBody, s.createSchedule, createdSchedule))
 		r.With(plan).Get("/api/v1/schedules/{schedule_id}", s.read(s.getSchedule))
@@ -149,11 +149,11 @@ func (s *Server) router() http.Handler {
 		r.With(send).Post("/api/v1/dead-letters/redeliver", change(s, validBody, s.redeliverDeadLetters))
 		r.With(watch).Get("/api/v1/workers", s.find(s.listWorkers))
 		r.With(watch).Get("/api/v1/workers/{agent_id}", s.read(s.getWorker))
-		follow := s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall, models.ScopeWorkflowsApprove)
+		follow := s.require(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall, models.ScopeWorkflowsApprove)
 		r.With(follow).Get("/api/v1/events", s.handle(s.streamEvents))
 		r.With(follow).Get("/api/v1/events/history", s.find(s.listEvents))
 
-		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/stats", s.find(s.getStats))
+		r.With(s.require(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/stats", s.find(s.getStats))
 
 		tools := s.require(models.ScopeToolsCall)
 		r.With(tools).Get("/api/v1/tools", s.find(s.listTools))
@@ -179,7 +179,7 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Delete("/api/v1/tokens/{token_id}/tool-policy", s.remove(s.deleteToolPolicy))
 		r.With(admin).Post("/api/v1/tokens/{token_id}/tool-policy/simulate", change(s, validBody, s.simulateToolPolicy))
 
-		approve := s.requireAny(models.ScopeToolsCall, models.ScopeWorkflowsApprove)
+		approve := s.require(models.ScopeToolsCall, models.ScopeWorkflowsApprove)
 		r.With(approve).Get("/api/v1/workflows", s.find(s.listWorkflows))
 		r.With(tools).Post("/api/v1/workflows", s.handle(s.startWorkflow))
 		r.With(tools).Post("/api/v1/workflows/plan", s.handle(s.planWorkflow))

@@ -143,19 +143,6 @@ func (s *Server) waitForChange(version *int) waitFunc {
 // that it requested itself. With messages:send it changes its own, with admin all. What a token may
 // not see does not exist for it.
 
-// requireAny accepts requests whose token has one of the scopes.
-func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return s.handle(func(w http.ResponseWriter, r *http.Request) error {
-			err := auth.Require(caller(r), scope, others...)
-			if err == nil {
-				next.ServeHTTP(w, r)
-			}
-			return err
-		})
-	}
-}
-
 // readable returns what the lists of tasks and sessions contain: those of the token owner, or those of
 // the agent root and its descendants; both are "" for all.
 func readable(p models.Principal, mine bool) (owner, root string) {

@@ -107,18 +107,24 @@ func runSQL(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(errors.Join(err, db.Close()))
 }
 
-// waitUntilReady waits until the server is ready, or a minute.
-func waitUntilReady(ts *testscript.TestScript) {
-	for range 6000 {
-		resp, err := http.Get(ts.Getenv("COMET_SERVER") + "/readyz")
+// waitUntilReady waits up to testkit.Timeout until the server is ready. logs is the file of its log.
+func waitUntilReady(ts *testscript.TestScript, logs string) {
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
+	defer cancel()
+	for {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, ts.Getenv("COMET_SERVER")+"/readyz", nil)
 		ts.Check(err)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			text, _ := os.ReadFile(logs)
+			ts.Fatalf("the server is not ready: %v\n%s", err, text)
+		}
 		_ = resp.Body.Close()
 		if resp.StatusCode == http.StatusOK {
 			return
 		}
-		<-time.After(10 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 	}
-	ts.Fatalf("the server is not ready")
 }
 
 // startServer runs "comet serve" until the script ends, on a free port and in a directory of its
@@ -157,6 +163,6 @@ func startServer(ts *testscript.TestScript, neg bool, args []string) {
 		text, _ := os.ReadFile(logs.Name())
 		ts.Fatalf("the server did not start:\n%s", text)
 	}
-	waitUntilReady(ts)
+	waitUntilReady(ts, logs.Name())
 	ts.Setenv("COMET_TOKEN", strings.TrimSpace(ts.ReadFile(filepath.Join(data, "admin.token"))))
 }

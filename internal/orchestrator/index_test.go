@@ -42,13 +42,13 @@ func newAgent(db *storetest.DB, id string) models.Agent {
 	return testkit.NewAgent(db, id, "custom:"+id)
 }
 
-// TestChangesOfTheRegistryAreIndexedAtOnce checks that an agent gets tasks before its event has been read. Otherwise a
-// self-registered agent with the same capabilities could get them.
+// TestChangesOfTheRegistryAreIndexedAtOnce checks that a change of the registry is in the index before its event has been
+// read. Until then, a self-registered agent could get tasks that are meant for a new agent.
 func TestChangesOfTheRegistryAreIndexedAtOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		agents := registry.New(db.Store, nil)
-		work := testkit.NewWork(t, db, orchestrator.Options{Registry: agents}) // it does not run
+		work := testkit.StartWork(t, db, orchestrator.Options{Registry: agents}) // without the events of the registry
 		id, name, level, parent := "digger", "digger", models.LevelSpecialist, "orch-my-team"
 		draft := models.AgentDraft{ID: &id, Name: &name, Level: &level, ParentID: &parent, Capabilities: []string{"custom:dig"}}
 		_, err := agents.Create(t.Context(), models.System(), draft, nil)

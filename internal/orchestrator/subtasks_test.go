@@ -45,6 +45,7 @@ func TestSubtaskAgents(t *testing.T) {
 		here.startThree(t)
 		for _, id := range []string{"a", "b", "c"} {
 			require.NoError(t, there.ReindexAgent(t.Context(), id))
+			there.WaitForWorker(t, id, func(w models.Worker) bool { return w.State == models.WorkerOnline })
 		}
 		parent, a, b := here.startTwo(t)
 		release := lockWorker(t, db, "c", 2)

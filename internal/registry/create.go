@@ -38,9 +38,6 @@ func (r *Registry) Create(ctx context.Context, by models.Principal, d models.Age
 		out, err = r.create(ctx, tx, by, d, v)
 		return out, err
 	})
-	if err == nil && out.Agent.ID != "" { // a repeated request creates no agent
-		r.changed(out.Agent)
-	}
 	return out, err
 }
 
@@ -80,7 +77,7 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 		return Created{}, r.addIDTaken(tx, a.ID, v)
 	}
 	a.SphereID = cmp.Or(a.SphereID, parent.SphereID)
-	if err := insert(ctx, tx, by, a); err != nil {
+	if err := r.insert(ctx, tx, by, a); err != nil {
 		if errs.Is(err, errs.AgentExists) {
 			err = errs.Violations{taken(a.ID)}.Err()
 		}
@@ -106,13 +103,14 @@ func taken(id string) errs.Field {
 }
 
 // insert writes a new agent, its audit entry and its event.
-func insert(ctx context.Context, tx *store.Tx, by models.Principal, a models.Agent) error {
+func (r *Registry) insert(ctx context.Context, tx *store.Tx, by models.Principal, a models.Agent) error {
 	if err := tx.Agents().Insert(a); err != nil {
 		return err
 	}
 	if err := audit(ctx, tx, by, a, models.AuditCreated, creation(a)); err != nil {
 		return err
 	}
+	tx.After(func() { r.changed(a) })
 	return tx.Events().Emit(events.AgentCreated, a.ID, snapshot(a, by))
 }
 

@@ -84,14 +84,14 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 	var created, restored []string
 	for _, s := range p.parentsFirst() {
 		if s.before != nil {
-			err = save(ctx, tx, by, *s.before, s.after)
+			err = r.save(ctx, tx, by, *s.before, s.after)
 			if actionOf(*s.before, s.after) == models.AuditRestored {
 				restored = append(restored, s.after.ID)
 			}
 		} else {
 			s.after.CreatedAt, s.after.UpdatedAt = tx.Now(), tx.Now()
 			created = append(created, s.after.ID)
-			err = insert(ctx, tx, by, s.after)
+			err = r.insert(ctx, tx, by, s.after)
 		}
 		if err != nil {
 			return ImportReport{}, err

@@ -32,8 +32,8 @@ func New(s *store.Store, opts *Options) *Registry {
 	return &Registry{store: s, opts: *cmp.Or(opts, &Options{}), lineage: lineage{turn: make(chan struct{}, 1)}, changed: func(models.Agent) {}}
 }
 
-// OnChange sets a function that receives each agent that Create or Update has stored, before they return. It must be called
-// before them.
+// OnChange sets the function that receives each agent that the registry has stored, after the commit. The writer waits for
+// it. OnChange must be called at most once, before the registry is used.
 func (r *Registry) OnChange(changed func(models.Agent)) { r.changed = changed }
 
 // Get returns an agent with children, today's use and statistics (CHE·NU §2.5), or errs.NotFound.
@@ -180,7 +180,7 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 			exists, err := tx.Agents().Exists(a.ID)
 			if err == nil && !exists {
 				a.CreatedAt, a.UpdatedAt = tx.Now(), tx.Now()
-				err = insert(ctx, tx, models.System(), a)
+				err = r.insert(ctx, tx, models.System(), a)
 			}
 			if err != nil {
 				return err

@@ -31,7 +31,7 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 	}
 	var out Updated
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		err := change(ctx, tx, by, id, p, fields, pre, false)
+		err := r.change(ctx, tx, by, id, p, fields, pre, false)
 		if err == nil {
 			out.Detail, err = tx.Agents().Detail(id, tx.Now())
 		}
@@ -40,27 +40,23 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 		}
 		return err
 	})
-	if err != nil {
-		return out, err
-	}
-	r.changed(out.Detail.Agent)
-	if p.Capabilities.Set {
+	if err == nil && p.Capabilities.Set {
 		out.Warnings = append(out.Warnings, r.warnings(out.Detail.Capabilities)...)
 	}
-	return out, nil
+	return out, err
 }
 
 // Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent for L0 and L1,
 // errs.ActiveChildren above active agents. An agent that is inactive already stays as it is.
 func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
-		return change(ctx, tx, by, id, AgentPatch{IsActive: models.Some(false)}, nil, pre, true)
+		return r.change(ctx, tx, by, id, AgentPatch{IsActive: models.Some(false)}, nil, pre, true)
 	})
 }
 
 // change changes an agent; found contains the violations that need no database. A deletion needs no rank,
 // because no principal may delete an L0 or L1.
-func change(ctx context.Context, tx *store.Tx, by models.Principal, id string, p AgentPatch, found errs.Violations, pre models.Precondition, deletion bool) error {
+func (r *Registry) change(ctx context.Context, tx *store.Tx, by models.Principal, id string, p AgentPatch, found errs.Violations, pre models.Precondition, deletion bool) error {
 	// The ledger's decisions depend on these fields, and it locks chains before agents.
 	if p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set {
 		if err := tx.Agents().LockChains(); err != nil {
@@ -86,7 +82,7 @@ func change(ctx context.Context, tx *store.Tx, by models.Principal, id string, p
 	if err := cmp.Or(v.Err(), pre.Check(before.Version)); err != nil {
 		return err
 	}
-	if err := save(ctx, tx, by, before, after); err != nil || actionOf(before, after) != models.AuditRestored {
+	if err := r.save(ctx, tx, by, before, after); err != nil || actionOf(before, after) != models.AuditRestored {
 		return err
 	}
 	return quotas.Restore(tx, by, id)
@@ -202,7 +198,7 @@ func checkDeactivation(tx *store.Tx, v *errs.Violations, before, after models.Ag
 }
 
 // save writes a changed agent with its audit entry and events, without a change nothing.
-func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after models.Agent) error {
+func (r *Registry) save(ctx context.Context, tx *store.Tx, by models.Principal, before, after models.Agent) error {
 	changes := diff(before, after)
 	if len(changes) == 0 {
 		return nil
@@ -211,6 +207,7 @@ func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after 
 	if err := tx.Agents().Update(before, after); err != nil {
 		return err
 	}
+	tx.After(func() { r.changed(after) })
 	action := actionOf(before, after)
 	err := audit(ctx, tx, by, after, action, changes)
 	if err == nil && after.TokenBudget != nil && *after.TokenBudget > *cmp.Or(before.TokenBudget, after.TokenBudget) {

@@ -99,9 +99,8 @@ type view struct {
 // New returns a Stats on the store.
 func New(s *store.Store) *Stats {
 	views, _ := lru.New[key, *view](maxViews) // New fails only for a size below 1
-	out := &Stats{store: s, views: views}
-	out.work, out.cancel = context.WithCancel(context.Background())
-	return out
+	work, cancel := context.WithCancel(context.Background())
+	return &Stats{store: s, views: views, work: work, cancel: cancel}
 }
 
 // Start implements background.Service; there is nothing to start.
@@ -126,9 +125,8 @@ func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
 		}()
 		s.running.RLock()
 		defer s.running.RUnlock()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+		ctx, cancel := context.WithTimeout(s.work, longest)
 		defer cancel()
-		defer context.AfterFunc(s.work, cancel)()
 		return s.current(ctx, w, f)
 	})
 	select {

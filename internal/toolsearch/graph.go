@@ -171,9 +171,11 @@ func (u *usageGraph) PageRank(id string) float64 {
 	return 0
 }
 
-// Ranked reports whether the graph has ranks. The first ones are computed after the first runs have been written.
-func (u *usageGraph) Ranked() bool {
-	return slices.ContainsFunc(u.graph.Load().rank, func(rank float64) bool { return rank > 0 })
+// Ranked reports whether the rank of a tool has been computed. It is true for a tool that is not in the graph.
+func (u *usageGraph) Ranked(id string) bool {
+	g := u.graph.Load()
+	i, ok := g.nodes[id]
+	return !ok || g.community[i] >= 0
 }
 
 // Hops returns the length of the shortest path between two tools in the usage graph, 0 if no path has at most most edges.

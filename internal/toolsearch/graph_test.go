@@ -239,12 +239,13 @@ func TestGraph(t *testing.T) {
 	onDatabases(t, "is read by every replica and publishes changes", func(t *testing.T, db *storetest.DB) {
 		other := newIndex(db, nil)
 		record(t, other, 3, "fs:parse fs:read_z")
-		require.False(t, other.Ranked(), "its ranks are not computed yet")
+		require.False(t, other.Ranked("fs:parse"), "its rank is not computed yet")
+		require.True(t, other.Ranked("fs:write"), "it is not in the graph")
 		var seen changes
 		x := newIndex(db, &toolsearch.Options{FlushInterval: time.Millisecond, RecomputeInterval: time.Millisecond, OnChange: seen.add})
 		start(t, x)
 		require.Eventually(t, func() bool { return len(seen.of(toolsearch.MetricsUpdated)) > 0 }, time.Minute, 5*time.Millisecond)
-		require.True(t, x.Ranked())
+		require.True(t, x.Ranked("fs:parse"))
 		synced := seen.of(toolsearch.GraphSynced)
 		require.Len(t, synced, 1)
 		require.Equal(t, toolsearch.Change{Kind: toolsearch.GraphSynced, Nodes: 2, Edges: 1, Density: 1}, synced[0])

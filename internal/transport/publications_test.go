@@ -196,12 +196,15 @@ func TestPublications(t *testing.T) {
 		}
 		var emitted []string
 		var received []wsFrame
-		for len(received) == 0 { // events before the start of Follow are not passed on
+		for end := time.Now().Add(testkit.Timeout); len(received) == 0; { // events before the start of Follow are not passed on
+			require.True(t, time.Now().Before(end), "no event was passed on")
 			emitted = append(emitted, emit())
 			received = over.barrier("a" + emitted[len(emitted)-1])
 		}
 		require.Contains(t, emitted, received[0].ID)
 		require.Equal(t, note{ID: received[0].ID, Do: "task.created", Text: "1"}, received[0].note)
+		for last := emit(); over.next().ID != last; { // bob is considered after ada: the events before this one have been passed on
+		}
 		require.Empty(t, none.barrier("b1"))
 		f.WaitForInbox(t, "ada", 0)
 	})

@@ -60,16 +60,16 @@ func (e *Engine) propose(ctx context.Context, by tools.Caller, r intent.Request)
 		if len(text) > toolsearch.MaxText {
 			return nil
 		}
-		ranked := e.Index.Ranked() // before the search: PageRank is read after it
 		found, err := e.Index.Search(ctx, toolsearch.Query{Text: text, Limit: candidates, Allowed: allowed})
 		if err != nil {
 			failed = err
 			return nil
 		}
-		if ranked { // with ranks of 0 the density would lower the confidence
-			r.Density = found.Meta.Density
-		}
+		r.Density = found.Meta.Density
 		for _, hit := range found.Hits {
+			if !e.Index.Ranked(hit.ID) { // a rank of 0 would lower the confidence
+				r.Density = 0
+			}
 			t := catalogue.Find(hit.ID)
 			schema, _ := json.Marshal(t.Definition.InputSchema) // it was decoded from JSON
 			out = append(out, intent.Tool{

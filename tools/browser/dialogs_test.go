@@ -53,7 +53,8 @@ func TestDialogs(t *testing.T) {
 	}
 }
 
-// TestClosedForm closes a form while its request runs; the page still shows why the request failed.
+// TestClosedForm closes a form while its request runs. The page still shows why the request failed, and does not go to what it
+// created.
 func TestClosedForm(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -64,16 +65,21 @@ func TestClosedForm(t *testing.T) {
 		if (options?.method === "POST") await new Promise((resolve) => (window.respond = resolve));
 		return response;
 	})(window.fetch)`)
-	p.click("New agent")
-	p.enter("id", "Not valid")
-	p.enter("name", "Not valid")
-	p.click("Create agent")
-	p.until("window.respond")
-	p.press(kb.Escape)
-	p.click("Discard")
-	p.until(dialogs + " === 0")
-	eval[chromedp.Void](p, "window.respond()")
-	p.shows("New agent: ")
+	for _, c := range []struct{ id, shown string }{{"Not valid", "in parts separated by single hyphens"}, {"valid", "Agent created."}} {
+		p.click("New agent")
+		p.enter("id", c.id)
+		p.enter("name", "Closed")
+		p.enter("parent_id", "orch-my-team")
+		p.enter("sphere_id", "8")
+		p.click("Create agent")
+		p.until("window.respond")
+		p.press(kb.Escape)
+		p.click("Discard")
+		p.until(`!document.querySelector("dialog")`) // the browser closes a dialog for a moment before it is removed
+		eval[chromedp.Void](p, "(window.respond(), delete window.respond)")
+		p.shows(c.shown)
+		assert.Equal(t, "/ui/agents", eval[string](p, "location.pathname"))
+	}
 }
 
 // TestUnsavedInput checks that Escape, the button of a form and a click outside it ask for confirmation before input is lost.

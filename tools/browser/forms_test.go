@@ -141,7 +141,7 @@ func TestPolicyEditor(t *testing.T) {
 	p.click("Save policy")
 	p.shows("Policy saved.")
 	assert.Equal(t, []string{"mine:*"}, stored())
-	p.until(find("Save policy") + ".disabled")
+	p.until(find("Save policy") + ".disabled && !" + find("Delete policy") + ".disabled")
 	p.enter("Deny rule 1: tool", "ours:*")
 	p.click("Save policy")
 	eventually(t, "the second change is saved", func() bool { return slices.Equal(stored(), []string{"ours:*"}) })

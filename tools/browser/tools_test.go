@@ -195,6 +195,8 @@ func TestToolGraph(t *testing.T) {
 	graph := eval[string](p, `fetch([...document.querySelectorAll("a[download]")].find((a) => a.innerText.trim() === "GraphML").href).then((r) => r.text())`)
 	assert.Contains(t, graph, "<graphml")
 	assert.Contains(t, graph, "notes:lookup")
+	p.click("Clear")
+	p.until(field("Path from") + `.value === "" && ` + field("to") + `.value === ""`)
 
 	p.visit("/ui/tools")
 	p.observeDownloads()

@@ -181,6 +181,7 @@ function TokenForm({ close, done }: { close: () => void; done: (t: Issued) => vo
       title="New token"
       submit="Create token"
       message="Token created."
+      secret
       intro={<Parent />}
       close={close}
       done={done}

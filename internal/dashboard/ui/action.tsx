@@ -1,8 +1,8 @@
 // Buttons that send API calls, and these calls as shell commands.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { call, curl, Problem, type Call } from "./api";
-import { Dialog } from "./dialog";
+import { Dialog, useClosed } from "./dialog";
 import { Icon } from "./icons";
 import { ProblemNotice } from "./problem";
 import { notify } from "./toasts";
@@ -72,8 +72,7 @@ type Sent<T> = { label: string; call: Call | Call[] | (() => Call); details?: Co
 function useSend<T>(p: Sent<T>) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem>();
-  const closed = useRef(false); // whether the dialog was closed while the calls ran
-  useEffect(() => () => void (closed.current = true), []);
+  const closed = useClosed();
   const get = (): Call[] => [typeof p.call === "function" ? p.call() : p.call].flat();
   const send = async (): Promise<Problem | undefined> => {
     setBusy(true);
@@ -91,7 +90,7 @@ function useSend<T>(p: Sent<T>) {
       failure = Problem.of(thrown);
       if (calls.length > 1) failure = failure.with(` ${sent} of ${calls.length} calls succeeded before.`);
       setProblem(failure);
-      if (closed.current) notify("bad", failure.text);
+      if (closed.current) notify("bad", `${p.label}: ${failure.text}`);
       if (sent > 0) p.changed?.();
     }
     setBusy(false);

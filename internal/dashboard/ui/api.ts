@@ -5,8 +5,8 @@ import type { components } from "openapi";
 export type Schemas = components["schemas"];
 export type FieldError = Schemas["FieldError"];
 
-/** Call is one request of the REST API; every button of the page has one, and shows it as curl. With ifNew, the server refuses
- * it if the resource exists. */
+/** Call is one request of the REST API; every button of the page has one, and shows it as curl. With ifNew, the server rejects
+ * the call if the resource exists. */
 export type Call = { method?: string; path: string; body?: unknown; ifMatch?: string; ifNew?: boolean };
 
 /** Problem is an error response (RFC 9457), or a failure to reach the server with status 0. */

@@ -1,6 +1,6 @@
 // Modal dialogs: how they open and close, and where the focus goes.
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "./icons";
 
 /** useModal opens a dialog. When the dialog closes, the element that opened it gets the focus back. */
@@ -19,6 +19,13 @@ export function useModal() {
     };
   }, []);
   return dialog;
+}
+
+/** useClosed returns a reference that is true once the component has been removed, for example while a request runs. */
+export function useClosed() {
+  const closed = useRef(false);
+  useLayoutEffect(() => () => void (closed.current = true), []); // its cleanup runs at once, that of useEffect later
+  return closed;
 }
 
 /** Dialog is a modal dialog. Its button, Escape and a click outside close it; with stays, only the button does. If a field was

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { Problem, request, type Call, type FieldError } from "./api";
 import { AsCurl } from "./components";
-import { Dialog } from "./dialog";
+import { Dialog, useClosed } from "./dialog";
 import { ProblemNotice } from "./problem";
 import { notify } from "./toasts";
 
@@ -36,14 +36,15 @@ export function FormDialog<T>(opened: {
   close: () => void;
   intro?: ComponentChildren;
   message?: string;
+  /** the result has a secret, which is shown even if the form was closed while the request ran */
+  secret?: boolean;
 }) {
   const [p, setOpened] = useState(opened);
   const [values, setValues] = useState<Values>(() => Object.fromEntries(p.fields.map((f) => [f.name, toText(f, (p.initial ?? p.preset)?.[f.name])])));
   const [problem, setProblem] = useState<Problem>();
   const [wrong, setWrong] = useState<Record<string, string>>({});
   const [busy, setBusy] = useState(false);
-  const closed = useRef(false); // whether the form was closed while the request ran
-  useEffect(() => () => void (closed.current = true), []);
+  const closed = useClosed();
 
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => form.current?.querySelector<HTMLElement>('[aria-invalid="true"], fieldset:has(.error) input')?.focus(), [wrong]);
@@ -66,10 +67,11 @@ export function FormDialog<T>(opened: {
       const response = await request(p.call(body));
       const text = await response.text();
       notify("good", p.message ?? "Saved.");
+      if (closed.current && !p.secret) return;
       p.done((text ? JSON.parse(text) : undefined) as T, response);
     } catch (thrown) {
       const failure = Problem.of(thrown);
-      if (closed.current) return notify("bad", `${p.title}: ${failure.text}`);
+      if (closed.current) return notify("bad", `${p.title}: ${failure.errors.map((e) => e.detail).join(" ") || failure.text}`);
       setProblem(failure);
       setWrong(byField(failure, p.fields));
     }
@@ -97,7 +99,7 @@ export function FormDialog<T>(opened: {
     >
       {p.intro}
       {problem && (further.length > 0 || problem.errors.length === 0) && <ProblemNotice problem={problem} errors={further} />}
-      {problem?.status === 412 && <Conflict ready={opened.call({}).ifMatch !== p.call({}).ifMatch} load={load} />}
+      {problem?.status === 412 && p.initial && <Conflict ready={opened.call({}).ifMatch !== p.call({}).ifMatch} load={load} />}
       <form ref={form} id={id} class="fields" onSubmit={send} noValidate>
         {p.fields.map((f) => (
           <Field key={f.name} spec={f} value={values[f.name]!} error={wrong[f.name]} change={(value) => setValues({ ...values, [f.name]: value })} />

@@ -48,6 +48,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
   const changed = !policy || JSON.stringify(policy) !== JSON.stringify(policyOf(draftOf(base)));
   const load = () => {
     next.current = "discard";
+    setBusy(true);
     reload();
   };
   const send = async (event: Event) => {

@@ -87,15 +87,20 @@ function PathFinder({ nodes }: { nodes: GraphNode[] }) {
   );
 }
 
-/** PathEnd is the field of one end; the address can change it, too. */
+/** PathEnd is the field for one end of the path. It shows changes of the address, such as those by Back and Clear. */
 function PathEnd({ name, label }: { name: string; label: string }) {
   const value = parameter(name);
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
+  const choose = (e: { currentTarget: { value: string } }) => {
+    const chosen = e.currentTarget.value.trim();
+    setText(chosen);
+    setParameters({ [name]: chosen }, true);
+  };
   return (
     <label>
       {label}
-      <input type="text" list="graph-tools" placeholder="server:tool" value={text} onInput={(e) => setText(e.currentTarget.value)} onChange={(e) => setParameters({ [name]: e.currentTarget.value.trim() }, true)} />
+      <input type="text" list="graph-tools" placeholder="server:tool" value={text} onInput={(e) => setText(e.currentTarget.value)} onChange={choose} />
     </label>
   );
 }

@@ -32,7 +32,7 @@ export function ServerForm(p: { server?: Schemas["UpstreamView"]; etag?: string;
       done={() => (p.close(), p.done(id))}
       call={({ id: entered, ...body }) => {
         id = u?.id ?? String(entered ?? "");
-        return { method: u ? "PATCH" : "PUT", path: "/api/v1/upstreams/" + encodeURIComponent(id), body, ifMatch: p.etag };
+        return { method: u ? "PATCH" : "PUT", path: "/api/v1/upstreams/" + encodeURIComponent(id), body, ifMatch: p.etag, ifNew: !u };
       }}
     />
   );

@@ -112,6 +112,7 @@ function Rotation({ path, close, done }: { path: string; close: () => void; done
       title="Rotate secret"
       submit="Rotate secret"
       message="Secret rotated."
+      secret
       close={close}
       done={done}
       preset={{ grace_seconds: 86400 }}

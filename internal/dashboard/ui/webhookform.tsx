@@ -47,6 +47,7 @@ export function HookForm(p: { hook?: Webhook; etag?: string; close: () => void; 
       preset={{ events: ["*"], ordering: "none", agent_id: own, subtree: Boolean(own) }}
       submit={p.hook ? "Save" : "Create webhook"}
       message={p.hook ? "Webhook saved." : "Webhook created."}
+      secret={!p.hook}
       close={p.close}
       done={p.done}
       call={(body) => (p.hook ? { method: "PATCH", path: "/api/v1/webhooks/" + p.hook.id, body: hookBody(body), ifMatch: p.etag } : { method: "POST", path: "/api/v1/webhooks", body: hookBody(body) })}

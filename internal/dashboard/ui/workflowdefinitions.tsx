@@ -166,7 +166,7 @@ function Save({ of, close }: { of?: Definition; close: () => void }) {
         { name: "input_schema", label: "Input schema", kind: "json" },
       ]}
       preset={of ?? { workflow: { tasks: [] } }}
-      call={({ name, ...body }) => ({ method: "PUT", path: path + "/" + encodeURIComponent(String(name ?? "")), body })}
+      call={({ name, ...body }) => ({ method: "PUT", path: path + "/" + encodeURIComponent(String(name ?? "")), body, ifNew: !of })}
       message="Saved."
       done={(d) => (close(), navigate(addressOf(d.name)))}
       close={close}

@@ -88,7 +88,7 @@ func (s *Tools) compose(t testing.TB) {
 	s.Feed = events.NewFeed(s.DB.Store, &events.Options{Poll: poll})
 	s.Workflows = workflow.New(workflow.Dependencies{Store: s.DB.Store, Auth: s.Tokens, Feed: s.Feed}, &s.opts.Workflows)
 	work := s.opts.Work
-	work.Feed = s.Feed
+	work.Feed, work.Registry = s.Feed, s.Registry
 	s.Work = testkit.StartWork(t, s.DB, work, s.Workflows.RegisterJobs)
 	manager := upstream.New(&upstream.Options{
 		OnChange: func(c upstream.Change) { s.OnUpstreamChange(c) },
@@ -166,8 +166,8 @@ func (s *Tools) WaitForTools(t testing.TB, upstreamID string) {
 	Eventually(t, func() bool { return len(s.Admin().Tools(t, upstreamID)) > 0 }, "the tools of "+upstreamID+" come")
 }
 
-// WaitForWorker waits until the worker of an upstream is online. A task that is submitted before is retried after a delay,
-// which does not pass while the clock stands still.
+// WaitForWorker waits until the worker of an upstream is online. A task that is submitted earlier is retried after a delay,
+// which never passes while the clock stands still.
 func (s *Tools) WaitForWorker(t testing.TB, upstreamID string) {
 	t.Helper()
 	s.Work.WaitForWorker(t, s.AgentOf(upstreamID), func(w models.Worker) bool { return w.State == models.WorkerOnline })

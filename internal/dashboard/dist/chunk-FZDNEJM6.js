@@ -1,1 +1,0 @@
-import{j as e}from"./chunk-7J22EYX5.js";var a="comet-theme",s=matchMedia("(prefers-color-scheme: dark)"),t=e(localStorage.getItem(a)),o=e(s.matches);s.addEventListener("change",r=>o.value=r.matches);var c=()=>t.value??(o.value?"dark":"light");function m(){t.value=c()==="dark"?"light":"dark",localStorage.setItem(a,t.value)}export{c as a,m as b};

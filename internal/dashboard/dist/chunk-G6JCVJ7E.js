@@ -1,0 +1,1 @@
+import{C as o,D as n}from"./chunk-KLVCQP2G.js";function u({zoom:t,fit:i}){return o("div",{class:"zoom",children:[o("button",{"aria-label":"Zoom in",onClick:()=>t(1.4),children:o(n,{name:"plus"})}),o("button",{"aria-label":"Zoom out",onClick:()=>t(1/1.4),children:o("span",{"aria-hidden":"true",children:"−"})}),o("button",{onClick:i,children:"Fit"})]})}export{u as a};

@@ -1,0 +1,1 @@
+import{j as e}from"./chunk-KLVCQP2G.js";var a="comet-theme",s=matchMedia("(prefers-color-scheme: dark)"),t=e(localStorage.getItem(a)),o=e(s.matches);s.addEventListener("change",r=>o.value=r.matches);var c=()=>t.value??(o.value?"dark":"light");function m(){t.value=c()==="dark"?"light":"dark",localStorage.setItem(a,t.value)}export{c as a,m as b};

@@ -1,1 +1,0 @@
-import{C as e}from"./chunk-7J22EYX5.js";function l({of:i}){return e("dl",{class:"figures",children:i.filter(([,r])=>r!==void 0).map(([r,t,d])=>e("div",{class:"figure",children:[e("dt",{children:r}),e("dd",{children:[t," ",d&&e("small",{children:d})]})]},r))})}export{l as a};
