@@ -91,7 +91,7 @@ function OpenPalette() {
     }
   };
   return (
-    <dialog ref={dialog} data-palette aria-label="Search and commands" onClose={close} onClick={(e) => e.target === dialog.current && close()}>
+    <dialog ref={dialog} data-palette aria-label="Search and commands" onClose={() => dialog.current && close()} onClick={(e) => e.target === dialog.current && close()}>
       <input
         role="combobox"
         aria-expanded="true"
