@@ -54,9 +54,12 @@ func TestChangesOfTheRegistryAreIndexedAtOnce(t *testing.T) {
 		_, err := agents.Create(t.Context(), models.System(), draft, nil)
 		require.NoError(t, err)
 		require.Contains(t, work.CapabilitiesOf(""), "dig")
-		_, err = agents.Update(t.Context(), models.System(), id, registry.AgentPatch{IsActive: models.Some(false)}, nil)
+		_, err = agents.Update(t.Context(), models.System(), id, registry.AgentPatch{Capabilities: models.Some([]string{"custom:fill"})}, nil)
 		require.NoError(t, err)
 		require.NotContains(t, work.CapabilitiesOf(""), "dig")
+		require.Contains(t, work.CapabilitiesOf(""), "fill")
+		require.NoError(t, agents.Deactivate(t.Context(), models.System(), id, nil))
+		require.NotContains(t, work.CapabilitiesOf(""), "fill")
 	})
 }
 

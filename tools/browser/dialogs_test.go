@@ -75,7 +75,7 @@ func TestClosedForm(t *testing.T) {
 		p.until("window.respond")
 		p.press(kb.Escape)
 		p.click("Discard")
-		p.until(`!document.querySelector("dialog")`) // the browser closes a dialog for a moment before it is removed
+		p.until(`!document.querySelector("dialog")`)
 		eval[chromedp.Void](p, "(window.respond(), delete window.respond)")
 		p.shows(c.shown)
 		assert.Equal(t, "/ui/agents", eval[string](p, "location.pathname"))
